@@ -56,7 +56,11 @@ class UserTurn:
 
 
 class User(Protocol):
-    """The simulated customer. It may act on the shared state only through the `Tools` it is handed."""
+    """The simulated customer. It may act on the shared state only through the `UserTools` it is handed.
+
+    `snapshot` returns data that later play does not change, `restore` takes it without keeping hold of it, so one
+    snapshot can be restored many times. Text may carry a stop marker (`hearing.STOP_MARKERS`) instead of `stop`.
+    """
 
     def open(self) -> UserTurn: ...
 
@@ -103,7 +107,11 @@ class Task:
 
 class Domain(Protocol):
     """Everything `DualControlEnv` needs. All methods are pure or act on the `state` handed in; nothing is shared
-    between two episodes."""
+    between two episodes.
+
+    Two things are optional: `phrase_problem(problem) -> str` words error observations in the domain's own
+    vocabulary, and `user_kinds: tuple[str, ...]` names the kinds of user beside "scripted".
+    """
 
     name: str
     version: str
@@ -155,8 +163,8 @@ class Domain(Protocol):
         ...
 
     def closed_vocabulary(self) -> Sequence[str] | None:
-        """All words that policy, tools, user and state can ever produce, split at blanks, in a fixed order; None when the
-        text is open and a byte-pair tokenizer is trained on `corpus()` instead."""
+        """All words that agent, tools, user, state and error observations can ever produce, split at blanks, in a fixed
+        order; None when the text is open and a byte-pair tokenizer is trained on `corpus()` instead."""
         ...
 
     def corpus(self) -> Iterable[str]:

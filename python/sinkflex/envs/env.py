@@ -1,0 +1,332 @@
+"""`DualControlEnv`: one conversation between an agent, a user and a shared state, as a Gymnasium environment.
+
+Idea: the domain supplies rules and data, this class supplies the contract. An action is one agent turn: words to the
+user, or tool calls. The channel decides who acts: words go to the user, who alone can run the user's tools; calls go
+to the agent's tools. An action that makes no sense costs its turn and returns an error observation.
+
+How an episode ends:
+- the user stops, or a call that ends the episode succeeds: terminated, reward from the domain's score;
+- `max_turns` or `max_errors` is reached: truncated, reward 0, reason `max_turns` or `too_many_errors` (whatever the
+  state is: an agent that did not finish has not succeeded; `graded` and `reward_parts` still say how far it came);
+- something other than the agent failed: truncated, outcome `infra_error` with owner and error, reward 0 that nobody may
+  use as a score. `KeyboardInterrupt` and its like pass through.
+A further `step` raises `gymnasium.error.ResetNeeded`.
+
+Every error an agent causes counts toward `max_errors`: unreadable output, silence, a call that fits no tool, and a
+tool's own refusal. Several calls in one turn run in order; each gets its result under its own id.
+
+No threads, no globals: all randomness comes from the generator that `reset(seed)` seeds, so equal seeds give equal
+episodes whatever runs beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+from gymnasium.error import InvalidAction, ResetNeeded
+
+from .arguments import check_arguments
+from .conversation import AgentAction, Message, Observation, ToolCall
+from .domain import Domain, InfraFault, Outcome, Owner, Score, Task, ToolError, ToolSpec, UserFault, UserTurn
+from .episode import COUNTERS, Episode, Snapshot
+from .hearing import listen, spoken
+from .problems import BadArguments, Kind, PhrasesProblems, Problem, preview, sentence
+from .registry import domain as load_domain
+from .render import conversation_text
+from .seeds import MAX_SEED
+from .spaces import ActionSpace, ObservationSpace
+
+
+class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
+    """See the module's docstring. `domain` is a `Domain` or the name of a suite; `split` is where `reset` draws a task
+    when its options name none. Raises ValueError for limits below 1, an unknown split or kind of user."""
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 (Gymnasium declares it as an instance attribute)
+
+    def __init__(
+        self,
+        domain: Domain | str,
+        *,
+        split: str = "train",
+        user: str = "scripted",
+        max_turns: int = 12,
+        max_errors: int = 4,
+        render_mode: str | None = None,
+    ) -> None:
+        self.domain: Domain = load_domain(domain) if isinstance(domain, str) else domain
+        for name, limit in (("max_turns", max_turns), ("max_errors", max_errors)):
+            if limit < 1:
+                raise ValueError(f"{name} must be at least 1, got {limit}: an episode needs an end and a beginning")
+        if split not in self.domain.splits():
+            raise ValueError(f"{self.domain.name} has no split {split!r}; it has: {', '.join(self.domain.splits())}")
+        kinds: tuple[str, ...] = getattr(self.domain, "user_kinds", ("scripted",))
+        if user not in kinds:
+            raise ValueError(f"{self.domain.name} has no user {user!r}; it has: {', '.join(kinds)}")
+        if render_mode not in (None, "ansi"):
+            raise ValueError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        self.split, self.user_kind = split, user
+        self.max_turns, self.max_errors = max_turns, max_errors
+        self.render_mode = render_mode
+        self._agent_tools: dict[str, ToolSpec] = {tool.name: tool for tool in self.domain.agent_tools}
+        self._user_tools: dict[str, ToolSpec] = {tool.name: tool for tool in self.domain.user_tools}
+        words = self.domain.closed_vocabulary()
+        self.action_space = ActionSpace(tuple(self._agent_tools.values()), words)
+        self.observation_space = ObservationSpace(words)
+        self._phrase = self.domain.phrase_problem if isinstance(self.domain, PhrasesProblems) else sentence
+        self._episode: Episode | None = None
+
+    # The life of an episode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start the task `options["task_id"]`, or one drawn from the split. Raises ValueError for an unknown task or
+        option. A fault of domain or user is not raised: the info carries outcome, owner and error, and the episode
+        is over before its first step."""
+        super().reset(seed=seed)
+        options = dict(options or {})
+        task_id = options.pop("task_id", None)
+        if options:
+            raise ValueError(f"unknown options of reset: {', '.join(map(str, options))}; it takes task_id")
+        # Drawn first, so that naming the task does not change the user.
+        user_seed = int(self.np_random.integers(MAX_SEED, endpoint=True))
+        if task_id is None:
+            ids = self.domain.task_ids(self.split)
+            task_id = ids[int(self.np_random.integers(len(ids)))]
+        try:
+            task = self.domain.task(task_id)
+        except KeyError:
+            raise ValueError(f"{self.domain.name} has no task {task_id!r}") from None
+        episode = self._episode = Episode(task, user_seed)
+        observation: list[Message] = []
+        fault: dict[str, Any] = {"outcome": None, "owner": None, "error": None}
+        try:
+            episode.state = self.domain.start(task)
+            greeting = self.domain.greeting()
+            if greeting is not None:
+                self._show(observation, Message("assistant", greeting))
+            episode.stage = "user"
+            user = episode.user = self.domain.user(task, self.user_kind, user_seed)
+            self._user_says(observation, listen(user.open))
+            if episode.over:
+                raise UserFault("the user ended the conversation before the agent could act")
+        except Exception as error:
+            fault = self._fault(observation, error)
+        info = {
+            "task_id": task.id,
+            "level": task.level,
+            "policy_text": self.domain.policy_text,
+            "tools": [tool.as_function() for tool in self._agent_tools.values()],
+        }
+        return tuple(observation), info | fault
+
+    def step(self, action: AgentAction) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """One agent turn. Raises InvalidAction for anything but an `AgentAction` (a bug of the caller; whatever a
+        policy can produce is an AgentAction) and ResetNeeded when no episode is running."""
+        episode = self._running()
+        if not self.action_space.contains(action):
+            raise InvalidAction(f"step takes an AgentAction with text and tool calls, got {preview(action)}")
+        episode.turn += 1
+        episode.stage = "env"
+        observation: list[Message] = []
+        calls: list[dict[str, Any]] = []
+        result: dict[str, Any] = {"outcome": None, "owner": None, "error": None, "graded": None, "reward_parts": {}}
+        reward, terminated, truncated = 0.0, False, False
+        try:
+            self._act(action, observation, calls)
+            terminated = episode.over
+            if not terminated and (limit := self._limit()):
+                episode.over, episode.reason, truncated = True, limit, True
+            if episode.over:
+                score = self._score()
+                reward = score.reward if terminated and score.outcome == "scored" else 0.0
+                parts = {name: float(value) for name, value in score.parts.items()}
+                result |= {"outcome": score.outcome, "graded": float(score.graded), "reward_parts": parts}
+        except Exception as error:
+            result |= self._fault(observation, error)
+            reward, terminated, truncated = 0.0, False, True
+        counters = {name: episode.counters[name] for name in COUNTERS}
+        info = {"turn": episode.turn, "tool_calls": calls, "reason": episode.reason, **result, **counters}
+        return tuple(observation), float(reward), terminated, truncated, info
+
+    def render(self) -> str | None:
+        """The whole conversation as plain text when render_mode is 'ansi'; the user's own tool calls included."""
+        if self.render_mode != "ansi":
+            return None
+        return conversation_text(self._begun().transcript)
+
+    # Moments
+
+    def snapshot(self) -> Snapshot:
+        """The present moment, as data. Raises ResetNeeded before the first reset."""
+        e = self._begun()
+        return Snapshot(
+            domain=f"{self.domain.name} {self.domain.version}",
+            task_id=e.task.id,
+            user_seed=e.user_seed,
+            state=self.domain.copy_state(e.state) if e.state is not None else None,
+            user=e.user.snapshot() if e.user is not None else None,
+            transcript=tuple(e.transcript),
+            turn=e.turn,
+            counters=dict(e.counters),
+            over=e.over,
+            reason=e.reason,
+            rng=self.np_random.bit_generator.state,
+        )
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continue from `saved`. Raises ValueError for a snapshot of another domain or version."""
+        here = f"{self.domain.name} {self.domain.version}"
+        if saved.domain != here:
+            raise ValueError(f"the snapshot is of {saved.domain}, this environment holds {here}")
+        e = Episode(self.domain.task(saved.task_id), saved.user_seed)
+        e.state = self.domain.copy_state(saved.state) if saved.state is not None else None
+        if saved.user is not None:
+            e.user = self.domain.user(e.task, self.user_kind, saved.user_seed)
+            e.user.restore(saved.user)
+        e.transcript, e.turn, e.counters = list(saved.transcript), saved.turn, dict(saved.counters)
+        e.over, e.reason = saved.over, saved.reason
+        self._episode = e
+        self.np_random.bit_generator.state = dict(saved.rng)
+
+    # What others may look at
+
+    @property
+    def task(self) -> Task:
+        """The task of this episode, gold included: for scorers and tests, never for a prompt."""
+        return self._begun().task
+
+    @property
+    def state(self) -> Any:
+        return self._begun().state
+
+    @property
+    def transcript(self) -> tuple[Message, ...]:
+        """Everything said and done so far, the user's own tool calls included."""
+        return tuple(self._begun().transcript)
+
+    # Acting
+
+    def _act(self, action: AgentAction, observation: list[Message], calls: list[dict[str, Any]]) -> None:
+        e = self._running()
+        if action.error is not None and not action.tool_calls:
+            e.transcript.append(Message("assistant", action.text))
+            self._complain(observation, Problem("unreadable", got=preview(action.error)))
+        elif action.tool_calls:
+            named = tuple(c if c.id else replace(c, id=f"{e.turn}.{i}") for i, c in enumerate(action.tool_calls))
+            e.transcript.append(Message("assistant", action.text, tool_calls=named))
+            for call in named:
+                self._run(call, observation, calls)
+        else:
+            words = spoken(action.text)
+            e.transcript.append(Message("assistant", words))
+            if not words:
+                self._complain(observation, Problem("silent"))
+                return
+            e.stage = "user"
+            user = e.user
+            assert user is not None, "a running episode has a user"
+            self._user_says(observation, listen(lambda: user.reply(words, self._user_calls)))
+
+    def _run(self, call: ToolCall, observation: list[Message], calls: list[dict[str, Any]]) -> None:
+        """One agent call: its result or its error becomes a tool message under the call's id."""
+        e = self._running(over_too=True)
+        arguments, error, valid = call.arguments, None, True
+        try:
+            spec = self._agent_spec(call.name)
+            arguments, coerced = check_arguments(spec, call.arguments)
+            e.counters["coerced_arguments"] += coerced
+            content = self.domain.call(e.state, "agent", ToolCall(call.name, arguments, call.id))
+            if self.domain.ends_episode(call):
+                e.over, e.reason = True, call.name
+        except BadArguments as bad:
+            valid = False
+            e.counters["invalid_tool_json"] += bad.problem.kind == "bad_json"
+            e.counters["user_tool_calls_by_agent"] += bad.problem.kind == "users_tool"
+            content = error = self._phrase(bad.problem)
+        except ToolError as refused:
+            content = error = str(refused)
+        e.counters["errors"] += error is not None
+        name = preview(call.name, 80)
+        calls.append({"name": name, "arguments": arguments, "valid": valid, "error": error})
+        self._show(observation, Message("tool", content, name=name, tool_call_id=call.id, is_error=error is not None))
+
+    def _agent_spec(self, name: str) -> ToolSpec:
+        kind: Kind = "users_tool" if name in self._user_tools else "unknown_tool"
+        if self._running(over_too=True).over:
+            kind = "not_run"
+        elif name in self._agent_tools:
+            return self._agent_tools[name]
+        raise BadArguments(Problem(kind, tool=name, got=preview(name, 80), wanted=", ".join(self._agent_tools)))
+
+    def _user_calls(self, call: ToolCall) -> str:
+        """The user's channel: the user's tools only. Recorded in the transcript, not shown to the agent."""
+        e = self._running()
+        spec = self._user_tools.get(call.name)
+        if spec is None:
+            raise ToolError(f"the user has no tool named {preview(call.name, 80)}")
+        try:
+            arguments, _ = check_arguments(spec, call.arguments)
+        except BadArguments as bad:
+            raise ToolError(str(bad)) from bad
+        call = ToolCall(call.name, arguments, call.id or f"user.{len(e.transcript)}")
+        e.transcript.append(Message("user", "", tool_calls=(call,)))
+        failed = False
+        try:
+            content = self.domain.call(e.state, "user", call)
+        except ToolError as refused:
+            content, failed = str(refused), True
+        e.transcript.append(Message("tool", content, name=call.name, tool_call_id=call.id, is_error=failed))
+        if failed:
+            raise ToolError(content)
+        return content
+
+    def _user_says(self, observation: list[Message], turn: UserTurn) -> None:
+        self._show(observation, Message("user", turn.text))
+        if turn.stop:
+            e = self._running()
+            e.over, e.reason = True, turn.reason or "user_stop"
+
+    def _complain(self, observation: list[Message], problem: Problem) -> None:
+        self._running().counters["errors"] += 1
+        self._show(observation, Message("env", self._phrase(problem), is_error=True))
+
+    def _show(self, observation: list[Message], message: Message) -> None:
+        observation.append(message)
+        self._begun().transcript.append(message)
+
+    # Ending
+
+    def _limit(self) -> str | None:
+        e = self._begun()
+        if e.counters["errors"] >= self.max_errors:
+            return "too_many_errors"
+        return "max_turns" if e.turn >= self.max_turns else None
+
+    def _score(self) -> Score:
+        e = self._begun()
+        e.stage = "reward"
+        return self.domain.score(e.task, e.state, e.transcript)
+
+    def _fault(self, observation: list[Message], error: Exception) -> dict[str, Any]:
+        """Close the episode because something other than the agent failed."""
+        e = self._begun()
+        owner: Owner = "user" if isinstance(error, UserFault) else "infra" if isinstance(error, InfraFault) else e.stage
+        e.over, e.reason = True, f"{owner}_error"
+        what = preview(f"{type(error).__name__}: {error}")
+        self._show(observation, Message("env", f"The episode was ended by a fault ({owner}): {what}", is_error=True))
+        outcome: Outcome = "infra_error"
+        return {"outcome": outcome, "owner": owner, "error": what}
+
+    def _begun(self) -> Episode:
+        if self._episode is None:
+            raise ResetNeeded("there is no episode yet: call reset() first")
+        return self._episode
+
+    def _running(self, over_too: bool = False) -> Episode:
+        e = self._begun()
+        if e.over and not over_too:
+            raise ResetNeeded(f"the episode is over ({e.reason}): call reset() before another step()")
+        return e
