@@ -43,7 +43,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
     """See the module's docstring. `domain` is a `Domain` or the name of a suite; `split` is where `reset` draws a task
     when its options name none. Raises ValueError for limits below 1, an unknown split or kind of user."""
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 (Gymnasium declares it as an instance attribute)
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (Gymnasium's own declaration)
 
     def __init__(
         self,
