@@ -1,0 +1,143 @@
+"""Build the tiny policy or load any local transformers checkpoint, and hand out both as one `Policy`.
+
+The tiny policy (preset `tiny-gpt-oss`) is transformers' own GptOss class, scaled down: learned sinks, alternating
+window 32 and full attention, grouped heads, four experts of which two act. Its output head starts as a copy of the
+embedding (untied), which is what lets it copy ids early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GptOssConfig, GptOssForCausalLM
+
+from sinkflex.refusal import Refusal
+
+from .attention import IMPL_NAME, AttentionContext
+from .chat import WORD_TEMPLATE, ChatFormat, WordFormat
+from .template import TemplateFormat
+from .tokenizer import build_bpe_tokenizer, build_word_tokenizer, word_list
+
+
+@dataclass(slots=True)
+class Policy:
+    """`model` is a transformers CausalLM whose attention runs through `sinkflex.kernels.api`; `version` counts the
+    optimiser updates behind its weights."""
+
+    model: Any
+    tokenizer: Any
+    chat: ChatFormat
+    name: str
+    impl: str
+    version: int = 0
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def trainable(self) -> int:
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+    def hidden(self, ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+        """Last hidden states [T, hidden] of packed `ids` [1, T]; `context` says who sees whom."""
+        out = self.model.base_model(
+            input_ids=ids, position_ids=positions, attention_mask=None, use_cache=False, sinkflex=context
+        )
+        states: torch.Tensor = out.last_hidden_state[0]
+        return states
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Float32 logits [rows, vocabulary] of chosen rows only."""
+        head: torch.Tensor = self.model.get_output_embeddings()(states)
+        return head.float()
+
+
+def build_tokenizer(domain: Any) -> Any:
+    """A word tokenizer where the suite's vocabulary is closed, else a BPE trained on its corpus."""
+    vocabulary = domain.closed_vocabulary()
+    if vocabulary is None:
+        return build_bpe_tokenizer(domain.corpus())
+    return build_word_tokenizer(word_list(vocabulary, [t.as_function() for t in domain.agent_tools]))
+
+
+def chat_format(tokenizer: Any, source: str) -> ChatFormat:
+    if tokenizer.chat_template == WORD_TEMPLATE:
+        return WordFormat(tokenizer.get_vocab())
+    return TemplateFormat(tokenizer, source)
+
+
+def tiny_config(vocabulary: int, max_positions: int) -> GptOssConfig:
+    return GptOssConfig(
+        vocab_size=vocabulary, hidden_size=96, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=24, sliding_window=32, num_local_experts=4, num_experts_per_tok=2,
+        initializer_range=0.1, max_position_embeddings=max_positions, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, pad_token_id=0, eos_token_id=2,
+        bos_token_id=None, attention_dropout=0.0,
+    )  # fmt: skip
+
+
+def build_tiny(domain: Any, *, impl: str, seed: int, max_positions: int) -> Policy:
+    """The tiny policy for a suite, weights from `seed` alone (the global generator is left as it was)."""
+    tokenizer = build_tokenizer(domain)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = GptOssForCausalLM(tiny_config(len(tokenizer), max_positions))
+        with torch.no_grad():
+            model.lm_head.weight.copy_(model.model.embed_tokens.weight)
+    return _ready(model, tokenizer, "tiny-gpt-oss", impl)
+
+
+def load_policy(folder: Path, *, impl: str, dtype: torch.dtype = torch.float32) -> Policy:
+    """Any local transformers checkpoint with its own tokenizer and template. Refuses a folder that lacks a part."""
+    _check_folder(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise Refusal(
+            code="SF-MODEL-LOAD", owner="policy", what=f"the model in {folder} cannot be loaded",
+            why=str(error).strip().splitlines()[0], fix="check that it is a complete transformers checkpoint", exit_code=2,
+        ) from error
+    embedded = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > embedded:
+        raise Refusal(
+            code="SF-MODEL-VOCABULARY", owner="policy", what=f"the tokenizer in {folder} does not fit its model",
+            why=f"it has {len(tokenizer)} ids, the embedding {embedded} rows",
+            fix="use the tokenizer the model was trained with", exit_code=2,
+        )
+    return _ready(model, tokenizer, folder.name, impl)
+
+
+def _check_folder(folder: Path) -> None:
+    wanted = {
+        "config.json": ("config.json",),
+        "weights (*.safetensors)": ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"),
+        "a tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json"),
+    }
+    if not folder.is_dir():
+        missing = ["the folder itself"]
+    else:
+        missing = [what for what, names in wanted.items() if not any((folder / n).is_file() for n in names)]
+    if missing:
+        raise Refusal(
+            code="SF-MODEL-FOLDER", owner="policy", what=f"{folder} is not a model folder",
+            why=f"missing: {', '.join(missing)}", fix="point model.path at a transformers checkpoint folder", exit_code=2,
+        )
+    AutoConfig.from_pretrained(folder, local_files_only=True)
+
+
+def _ready(model: Any, tokenizer: Any, name: str, impl: str) -> Policy:
+    model.config._attn_implementation = IMPL_NAME
+    model.config.use_cache = False
+    if hasattr(model.config, "num_local_experts") and model.config.num_local_experts:
+        model.config._experts_implementation = "eager"
+    model.eval()
+    return Policy(model=model, tokenizer=tokenizer, chat=chat_format(tokenizer, name), name=name, impl=impl)

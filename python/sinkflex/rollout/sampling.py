@@ -1,0 +1,32 @@
+"""Drawing tokens: one stream of uniforms per episode, so an episode's draws depend on its own seed and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from random import Random
+
+import torch
+
+
+def episode_seed(*parts: object) -> int:
+    """A seed below 2^53 from (run seed, step, task, sample ...): distinct parts, unrelated seeds (B82)."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 11
+
+
+def sample(logits: torch.Tensor, temperature: float, streams: Sequence[Random]) -> tuple[list[int], list[float]]:
+    """Tokens and their log-probs from float32 `logits` [rows, vocabulary].
+
+    The log-prob is that of the distribution drawn from, temperature included (B13, B14). Temperature 0 is greedy; its
+    log-prob is the one at temperature 1. Inverse of the cumulative distribution in float64: one uniform per token.
+    """
+    logp = torch.log_softmax(logits / temperature if temperature > 0 else logits, dim=-1)
+    if temperature > 0:
+        cumulative = logp.double().exp().cumsum(dim=-1)
+        u = torch.tensor([[s.random()] for s in streams], dtype=torch.float64, device=logits.device)
+        # Round-off can leave the total a hair from 1: scale the draw, and never land behind the last token.
+        tokens = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True).clamp_(max=logits.shape[-1] - 1)
+    else:
+        tokens = logp.argmax(dim=-1, keepdim=True)
+    return tokens[:, 0].tolist(), logp.gather(1, tokens)[:, 0].tolist()
