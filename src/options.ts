@@ -1,0 +1,55 @@
+/**
+ * What the command line hands to a command, and the one decision about colour.
+ * The commands and cli.ts share these types; nobody but cli.ts imports a command.
+ */
+
+export interface GlobalOptions {
+  /** stdout carries only the event stream; text for people goes to stderr. */
+  json: boolean;
+  /** Colour is wanted on stdout. For another stream ask wantsColor. */
+  color: boolean;
+  verbose: boolean;
+  quiet: boolean;
+  /** False with --no-input: never ask, fail with exit code 4 instead. */
+  input: boolean;
+  /** The Python to use: an absolute path, or a bare name to be looked up in PATH. */
+  python?: string;
+  /** Absolute path of the directory that holds the runs, when --runs was given. */
+  runs?: string;
+}
+
+export interface TrainOptions extends GlobalOptions {
+  /** Absent only together with `resume`, whose run knows its config. */
+  config?: string;
+  /** `a.b=1` as typed, in order. */
+  set: string[];
+  /** A run's name or path, or `latest`. */
+  resume?: string;
+  dryRun: boolean;
+  /** Answer yes to every question. */
+  yes: boolean;
+}
+
+export interface RunsOptions extends GlobalOptions {
+  action: "list" | "show" | "tail";
+  /** A run's name or path, or `latest`; present for `show` and `tail`. */
+  run?: string;
+  episode?: string;
+  step?: number;
+}
+
+export interface DoctorOptions extends GlobalOptions {
+  fix: boolean;
+}
+
+export interface SchemaOptions extends GlobalOptions {
+  markdown: boolean;
+}
+
+/** --no-color, then FORCE_COLOR, then NO_COLOR, then whether the stream is a terminal that can show it. */
+export function wantsColor(stream: { isTTY?: boolean }, allowed: boolean, env: NodeJS.ProcessEnv): boolean {
+  if (!allowed) return false;
+  if (env.FORCE_COLOR !== undefined) return env.FORCE_COLOR !== "0" && env.FORCE_COLOR !== "false";
+  if (env.NO_COLOR !== undefined && env.NO_COLOR !== "") return false;
+  return stream.isTTY === true && env.TERM !== "dumb";
+}
