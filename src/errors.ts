@@ -55,6 +55,9 @@ const EXIT_OF_CODE = {
   "SF-RUN-NOT-FOUND": EXIT.usage,
   "SF-RUN-NOT-A-RUN": EXIT.usage,
   "SF-RUN-NO-CHECKPOINT": EXIT.usage,
+  "SF-RUN-ACTIVE": EXIT.usage,
+  "SF-RUN-COMPLETE": EXIT.usage,
+  "SF-RUN-OTHER-CONFIG": EXIT.usage,
   "SF-RUN-EPISODE-NOT-FOUND": EXIT.usage,
   "SF-RUN-CANNOT-WRITE": EXIT.failed,
   // the worker
