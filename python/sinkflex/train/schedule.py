@@ -1,0 +1,35 @@
+"""What follows from a step number alone, so that a resumed run needs no state for it.
+
+Steps count from 1: step k is the k-th update, and a checkpoint named k has k behind it.
+"""
+
+from __future__ import annotations
+
+import random
+
+
+def learning_rate(step: int, lr: float, warmup_steps: int) -> float:
+    """Linear from lr / warmup_steps at step 1 to lr at step `warmup_steps`, constant afterwards."""
+    return lr * min(1.0, step / warmup_steps) if warmup_steps else lr
+
+
+def falling_rate(step: int, lr: float, steps: int) -> float:
+    """Linear from lr at step 1 to lr / steps at step `steps`: the supervised warm start."""
+    return lr * (steps - step + 1) / steps
+
+
+def task_order(position: int, count: int, tasks: int, *, seed: int) -> list[int]:
+    """Places (0 .. tasks-1) of the `count` tasks that follow the first `position` ones.
+
+    Every epoch visits each task once, in an order of its own that follows from the seed and the epoch's number. One
+    request may run over the end of an epoch.
+    """
+    if tasks < 1:
+        raise ValueError("no tasks to order")
+    chosen: list[int] = []
+    while len(chosen) < count:
+        epoch, inside = divmod(position + len(chosen), tasks)
+        order = list(range(tasks))
+        random.Random(f"tasks {seed} {epoch}").shuffle(order)
+        chosen.extend(order[inside : inside + count - len(chosen)])
+    return chosen
