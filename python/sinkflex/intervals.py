@@ -17,7 +17,7 @@ _DRAWS = 2000
 def wilson(mean: float, count: int) -> tuple[float, float]:
     """Wilson's score interval of a proportion (E. B. Wilson, 1927): has a width also at 0 and 1, stays in [0, 1].
 
-    For task means between 0 and 1 it is too wide, never too narrow: no variable in [0, 1] varies more than a proportion.
+    For task means between 0 and 1 it is too wide, never too narrow: nothing in [0, 1] varies more than a proportion.
     """
     if count < 1:
         raise ValueError("an interval needs at least one task")
