@@ -1,0 +1,1 @@
+"""Attention operators with learned sinks. Imported as sinkflex.kernels; api.py is the door."""
