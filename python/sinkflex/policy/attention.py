@@ -21,10 +21,10 @@ IMPL_NAME = "sinkflex"
 class KVCache:
     """Keys and values of many episodes at once, kept across turns.
 
-    Per layer `k` and `v` are [rows, num_kv_heads, capacity, head_dim]; `lengths[r]` tokens of row r are valid. A forward
-    takes a packed batch of *ones* (rows that feed one token) followed by *chunks* (rows that feed several, such as a tool
-    result): `plan` says so, then every layer's `attend` writes the new keys and attends. Rows stay in one block
-    [0, live), so the usual decode step reads slices, not copies.
+    Per layer `k` and `v` are [rows, num_kv_heads, capacity, head_dim]; `lengths[r]` tokens of row r are valid. A
+    forward takes a packed batch of *ones* (rows that feed one token) followed by *chunks* (rows that feed several, such
+    as a tool result): `plan` says so, then every layer's `attend` writes the new keys and attends. Rows stay in one
+    block [0, live), so the usual decode step reads slices, not copies.
     """
 
     def __init__(self, rows: int, capacity: int) -> None:
@@ -64,9 +64,16 @@ class KVCache:
         self.capacity = capacity
 
     def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None,
-        window: int | None, scale: float, impl: str,
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        sinks: torch.Tensor | None,
+        window: int | None,
+        scale: float,
+        impl: str,
+    ) -> torch.Tensor:
         """q [1, num_q_heads, N, head_dim], k and v [1, num_kv_heads, N, head_dim] -> [1, N, num_q_heads, head_dim]."""
         plan = self._plan
         assert plan is not None, "plan() comes before the forward"
@@ -92,9 +99,15 @@ class KVCache:
             q_MHCD = q.new_zeros(len(plan.chunk_rows), q.shape[1], plan.chunk_width, q.shape[3])
             q_MHCD[plan.chunk_at, :, plan.chunk_column] = q_NHD[n1:]
             got = api.decode_attention(
-                q_MHCD, keys[plan.chunk_rows, :, : plan.chunk_span], values[plan.chunk_rows, :, : plan.chunk_span], sinks,
-                lengths=plan.chunk_lengths, window=window, scale=scale, impl=impl,
-            )  # fmt: skip
+                q_MHCD,
+                keys[plan.chunk_rows, :, : plan.chunk_span],
+                values[plan.chunk_rows, :, : plan.chunk_span],
+                sinks,
+                lengths=plan.chunk_lengths,
+                window=window,
+                scale=scale,
+                impl=impl,
+            )
             out[n1:] = got[plan.chunk_at, :, plan.chunk_column]
         return out[None]
 
@@ -123,7 +136,9 @@ class _Plan:
             return torch.tensor(values, dtype=torch.long, device=device)
 
         width = max((n for _, n in chunks), default=0)
-        rows, positions, at, column = list(ones), [lengths[r] for r in ones], [], []
+        rows, positions = list(ones), [lengths[r] for r in ones]
+        at: list[int] = []
+        column: list[int] = []
         for i, (row, n) in enumerate(chunks):
             rows += [row] * n
             positions += range(lengths[row], lengths[row] + n)
@@ -132,17 +147,25 @@ class _Plan:
         one_lengths = [lengths[r] + 1 for r in ones]
         chunk_lengths = [lengths[r] + n for r, n in chunks]
         return _Plan(
-            fed=[(r, 1) for r in ones] + chunks, ones=len(ones), row_N=index(rows), position_N=index(positions),
+            fed=[(r, 1) for r in ones] + chunks,
+            ones=len(ones),
+            row_N=index(rows),
+            position_N=index(positions),
             one_rows=len(ones) if ones == list(range(len(ones))) else index(ones),
-            one_lengths=index(one_lengths), one_span=max(one_lengths, default=0),
-            chunk_rows=index([r for r, _ in chunks]) if chunks else None, chunk_lengths=index(chunk_lengths),
-            chunk_span=max(chunk_lengths, default=0), chunk_width=width, chunk_at=index(at), chunk_column=index(column),
-        )  # fmt: skip
+            one_lengths=index(one_lengths),
+            one_span=max(one_lengths, default=0),
+            chunk_rows=index([r for r, _ in chunks]) if chunks else None,
+            chunk_lengths=index(chunk_lengths),
+            chunk_span=max(chunk_lengths, default=0),
+            chunk_width=width,
+            chunk_at=index(at),
+            chunk_column=index(column),
+        )
 
 
 @dataclass(slots=True)
 class AttentionContext:
-    """How the tokens of one forward see each other: packed segments (`layout`), or rows of a `cache`. Exactly one is set."""
+    """How the tokens of one forward see each other: packed segments (`layout`) or rows of a `cache`, exactly one."""
 
     impl: str
     layout: Any = None
@@ -150,13 +173,23 @@ class AttentionContext:
 
 
 def sinkflex_attention(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
-    scaling: float | None = None, dropout: float = 0.0, sliding_window: int | None = None,
-    s_aux: torch.Tensor | None = None, sinkflex: AttentionContext | None = None, **_: Any,
-) -> tuple[torch.Tensor, None]:  # fmt: skip
-    """The function registered with transformers. query [1, num_q_heads, T, head_dim] -> [1, T, num_q_heads, head_dim]."""
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    s_aux: torch.Tensor | None = None,
+    sinkflex: AttentionContext | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Registered with transformers. query [1, num_q_heads, T, head_dim] -> [1, T, num_q_heads, head_dim]."""
     if sinkflex is None:
-        raise ValueError("attention 'sinkflex' was called without sinkflex=AttentionContext(...): masks would be unknown")
+        raise ValueError(
+            "attention 'sinkflex' was called without sinkflex=AttentionContext(...): masks would be unknown"
+        )
     if attention_mask is not None or dropout:
         raise ValueError("attention 'sinkflex' takes no attention_mask and no dropout: the context says who sees whom")
     scale = float(scaling) if scaling is not None else query.shape[-1] ** -0.5
@@ -165,9 +198,15 @@ def sinkflex_attention(
             module.layer_idx, query, key, value, s_aux, sliding_window, scale, sinkflex.impl
         ), None
     out = api.sink_attention(
-        query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), s_aux,
-        layout=sinkflex.layout, window=sliding_window, scale=scale, impl=sinkflex.impl,
-    )  # fmt: skip
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        s_aux,
+        layout=sinkflex.layout,
+        window=sliding_window,
+        scale=scale,
+        impl=sinkflex.impl,
+    )
     return out[None], None
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from sinkflex.envs.conversation import AgentAction, Message, ToolCall
@@ -70,7 +72,7 @@ SPECIALS = (
     "<|env|>",
     "<|tool_call|>",
 )
-"""The special tokens of our own tokenizers; an id is the position in this tuple. <|pad|> is never an end token (B37)."""
+"""Special tokens of our own tokenizers; an id is the position in this tuple. <|pad|> is never an end token (B37)."""
 
 # Our own template: role token, content, <|end|>; a turn of calls ends with <|call|>. {ARGUMENTS} differs by tokenizer.
 _TEMPLATE = (
@@ -89,8 +91,8 @@ WORD_TEMPLATE = _TEMPLATE.replace(
     "{{ c['function']['name'] }}{% for k, v in c['function']['arguments'].items() %} {{ k }}: {{ v }}{% endfor %}",
 )
 JSON_TEMPLATE = _TEMPLATE.replace(
-    "{ARGUMENTS}", "{\"name\": {{ c['function']['name'] | tojson }}, \"arguments\": "
-    "{{ c['function']['arguments'] | tojson }}}"
+    "{ARGUMENTS}",
+    "{\"name\": {{ c['function']['name'] | tojson }}, \"arguments\": {{ c['function']['arguments'] | tojson }}}",
 )
 
 
@@ -114,7 +116,9 @@ class WordFormat:
         try:
             return tuple(self._ids[w] for w in text.split())
         except KeyError as e:
-            raise ValueError(f"the word {e.args[0]!r} is not in the closed vocabulary of this suite: {text!r}") from None
+            raise ValueError(
+                f"the word {e.args[0]!r} is not in the closed vocabulary of this suite: {text!r}"
+            ) from None
 
     def _piece(self, message: Message) -> Piece:
         if message.role == "assistant":
@@ -164,7 +168,7 @@ class WordFormat:
         spans: list[tuple[str, int, int]] = []
         calls: list[ToolCall] = []
         error = None if stop == self._call else "a turn of calls must end with <|call|>"
-        for start, after in zip(starts, starts[1:], strict=False):
+        for start, after in pairwise(starts):
             spans.append(("control", start, start + 1))
             if after - start >= 2:
                 spans.append(("tool_name", start + 1, start + 2))
@@ -185,7 +189,7 @@ class WordFormat:
 
 
 def _keyed(words: Sequence[str]) -> tuple[dict[str, str], str | None]:
-    """`key: value value key: value` to an object; a value before any key, an empty value or a repeated key is a problem."""
+    """`key: value value key: value` to an object, or a problem: a value before any key, none after one, a key twice."""
     arguments: dict[str, list[str]] = {}
     key = None
     for word in words:
@@ -203,7 +207,7 @@ def _keyed(words: Sequence[str]) -> tuple[dict[str, str], str | None]:
 
 
 def message_dict(message: Message) -> dict[str, Any]:
-    """A message as chat templates expect it. Error observations travel as a user turn where a template has no env role."""
+    """A message as chat templates expect it."""
     entry: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         entry["tool_calls"] = [
@@ -231,15 +235,13 @@ def parse_call_json(raw: str) -> ToolCall | str:
         return "the tool call is not an object with a name"
     arguments = value.get("arguments", {})
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError):
             arguments = json.loads(arguments)
-        except ValueError:
-            pass
     return ToolCall(value["name"], arguments)
 
 
 def _quoted_after(text: str, key: str) -> str | None:
-    head, found, tail = text.partition(key)
+    _, found, tail = text.partition(key)
     if not found:
         return None
     parts = tail.split('"')

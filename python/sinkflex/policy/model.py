@@ -36,7 +36,8 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     @property
     def parameters(self) -> int:
@@ -76,12 +77,25 @@ def chat_format(tokenizer: Any, source: str) -> ChatFormat:
 
 def tiny_config(vocabulary: int, max_positions: int) -> GptOssConfig:
     return GptOssConfig(
-        vocab_size=vocabulary, hidden_size=96, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=24, sliding_window=32, num_local_experts=4, num_experts_per_tok=2,
-        initializer_range=0.1, max_position_embeddings=max_positions, tie_word_embeddings=False,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, pad_token_id=0, eos_token_id=2,
-        bos_token_id=None, attention_dropout=0.0,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        hidden_size=96,
+        intermediate_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=24,
+        sliding_window=32,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        initializer_range=0.1,
+        max_position_embeddings=max_positions,
+        tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        pad_token_id=0,
+        eos_token_id=2,
+        bos_token_id=None,
+        attention_dropout=0.0,
+    )
 
 
 def build_tiny(domain: Any, *, impl: str, seed: int, max_positions: int) -> Policy:
@@ -103,15 +117,23 @@ def load_policy(folder: Path, *, impl: str, dtype: torch.dtype = torch.float32) 
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise Refusal(
-            code="SF-MODEL-LOAD", owner="policy", what=f"the model in {folder} cannot be loaded",
-            why=str(error).strip().splitlines()[0], fix="check that it is a complete transformers checkpoint", exit_code=2,
+            code="SF-MODEL-LOAD",
+            owner="policy",
+            what=f"the model in {folder} cannot be loaded",
+            why=str(error).strip().splitlines()[0],
+            fix="check that it is a complete transformers checkpoint",
+            exit_code=2,
         ) from error
-    embedded = model.get_input_embeddings().weight.shape[0]
+    embedding: Any = model.get_input_embeddings()
+    embedded = embedding.weight.shape[0]
     if len(tokenizer) > embedded:
         raise Refusal(
-            code="SF-MODEL-VOCABULARY", owner="policy", what=f"the tokenizer in {folder} does not fit its model",
+            code="SF-MODEL-VOCABULARY",
+            owner="policy",
+            what=f"the tokenizer in {folder} does not fit its model",
             why=f"it has {len(tokenizer)} ids, the embedding {embedded} rows",
-            fix="use the tokenizer the model was trained with", exit_code=2,
+            fix="use the tokenizer the model was trained with",
+            exit_code=2,
         )
     return _ready(model, tokenizer, folder.name, impl)
 
@@ -128,8 +150,12 @@ def _check_folder(folder: Path) -> None:
         missing = [what for what, names in wanted.items() if not any((folder / n).is_file() for n in names)]
     if missing:
         raise Refusal(
-            code="SF-MODEL-FOLDER", owner="policy", what=f"{folder} is not a model folder",
-            why=f"missing: {', '.join(missing)}", fix="point model.path at a transformers checkpoint folder", exit_code=2,
+            code="SF-MODEL-FOLDER",
+            owner="policy",
+            what=f"{folder} is not a model folder",
+            why=f"missing: {', '.join(missing)}",
+            fix="point model.path at a transformers checkpoint folder",
+            exit_code=2,
         )
     AutoConfig.from_pretrained(folder, local_files_only=True)
 

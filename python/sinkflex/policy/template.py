@@ -36,6 +36,8 @@ class TemplateFormat:
         self._open, self._close = ("<|tool_call|>", "<|call|>") if own else ("<tool_call>", "</tool_call>")
         self._has_env_role = own
         self._base = self._render(_BASE)
+        # Some templates open the reasoning in the generation header, so the sampled ids only close it.
+        self._opens_thinking = self._render(_BASE[:1], header=True).rstrip().endswith("<think>")
         self._end_id, self.stop_ids = self._find_end(own)
         self._end_text: str = tokenizer.convert_ids_to_tokens(self._end_id)
         cut = self._base.rfind(self._end_text)
@@ -44,8 +46,12 @@ class TemplateFormat:
 
     def _refuse(self, why: str, fix: str) -> Refusal:
         return Refusal(
-            code="SF-CHAT-TEMPLATE", owner="policy", what=f"the chat template of {self._source} cannot be used",
-            why=why, fix=fix, exit_code=2,
+            code="SF-CHAT-TEMPLATE",
+            owner="policy",
+            what=f"the chat template of {self._source} cannot be used",
+            why=why,
+            fix=fix,
+            exit_code=2,
         )
 
     def _find_end(self, own: bool) -> tuple[int, frozenset[int]]:
@@ -63,7 +69,9 @@ class TemplateFormat:
     def _check(self) -> None:
         """Once, at start: history is not rewritten, a follow-up arrives whole, a call survives a round trip."""
         follow_up = Message("user", "now cancel the second one")
-        if "now cancel the second one" not in self.text([i for p in self.following(self._end_id, (follow_up,)) for i in p.ids]):
+        if "now cancel the second one" not in self.text(
+            [i for p in self.following(self._end_id, (follow_up,)) for i in p.ids]
+        ):
             raise self._refuse("a follow-up message does not appear in what it renders", "use another template")
         call = self.read(self.write(_PROBE)).action
         if [(c.name, c.arguments) for c in call.tool_calls] != [(c.name, c.arguments) for c in _PROBE.tool_calls]:
@@ -72,7 +80,9 @@ class TemplateFormat:
                 "use a model whose template writes tool calls between <tool_call> and </tool_call>",
             )
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None, header: bool = False) -> str:
+    def _render(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None, header: bool = False
+    ) -> str:
         entries = [message_dict(self._known(m)) for m in messages]
         rendered: str = self._tokenizer.apply_chat_template(
             entries, tools=list(tools) if tools else None, add_generation_prompt=header, tokenize=False
@@ -90,7 +100,6 @@ class TemplateFormat:
     def opening(
         self, policy_text: str | None, tools: Sequence[Mapping[str, Any]], messages: Sequence[Message]
     ) -> list[Piece]:
-        # The conversation may start with the assistant's fixed greeting; templates that insist on a user first still render it.
         system = [Message("system", policy_text)] if policy_text is not None else []
         shown = self._render([*system, *messages], tools if policy_text is not None else None)
         full = self._render([*system, *messages], tools if policy_text is not None else None, header=True)
@@ -138,7 +147,11 @@ class TemplateFormat:
         text = self.text(ids[:-1])
         control = ("control", n - 1, n)
         thinking, at = "", 0
-        if "</think>" in text:
+        opened = "<think>" in text or self._opens_thinking
+        if opened and "</think>" not in text:
+            spans: tuple[tuple[str, int, int], ...] = (("think", 0, n - 1), control) if n > 1 else (control,)
+            return Reading(AgentAction(error="the reasoning was not finished", thinking=text), spans)
+        if opened:
             at = text.index("</think>") + len("</think>")
             thinking = text[: at - len("</think>")].replace("<think>", "").strip()
         marks: list[tuple[str, int]] = [("think", at)] if at else []

@@ -1,8 +1,8 @@
 """Tokenizers for the tiny policy, built deterministically from what a suite can say.
 
-A suite with a closed vocabulary gets one id per blank-separated word (`build_word_tokenizer`); a suite of open text gets
-a small byte-level BPE trained on its own corpus (`build_bpe_tokenizer`). Both are ordinary transformers tokenizers with
-a chat template, so a checkpoint loads without SinkFlex.
+A suite with a closed vocabulary gets one id per blank-separated word (`build_word_tokenizer`); a suite of open text
+gets a small byte-level BPE trained on its own corpus (`build_bpe_tokenizer`). Both are ordinary transformers tokenizers
+with a chat template, so a checkpoint loads without SinkFlex.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def build_bpe_tokenizer(corpus: Iterable[str], size: int = BPE_SIZE) -> PreTrain
 
 def _wrap(core: Tokenizer, template: str) -> PreTrainedTokenizerFast:
     core.add_special_tokens([AddedToken(s, normalized=False, special=True) for s in SPECIALS])
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=core,
         pad_token="<|pad|>",
         unk_token="<|unk|>",

@@ -29,7 +29,7 @@ class LocalEngine:
         self.cache = KVCache(rows + 1, capacity)
         self._fed: list[list[int]] = [[] for _ in range(rows + 1)]
 
-    def share_prefix(self, prompts: Sequence[Sequence[int]]) -> int:
+    def share_prefix(self, prompts: Sequence[list[int]]) -> int:
         """Compute what all prompts start with once. Returns its length (0: not worth it)."""
         first, last = min(prompts), max(prompts)
         n = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))

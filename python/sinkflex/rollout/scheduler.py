@@ -39,7 +39,7 @@ class EpisodeJob:
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """Limits in tokens: `max_new_tokens` per turn, `max_total_tokens` per episode (prompt and observations included)."""
+    """Limits in tokens: `max_new_tokens` per turn, `max_total_tokens` per episode (prompt, observations and all)."""
 
     temperature: float
     max_new_tokens: int
@@ -63,7 +63,7 @@ class _Live:
 
 @dataclass(slots=True)
 class Collector:
-    """Plays jobs with one policy. `make_env` is called once per live row; environments are reused by later jobs."""
+    """Plays jobs with one policy. `make_env` is called once per job; a later `collect` reuses the environments."""
 
     policy: Policy
     make_env: Callable[[], Any]
@@ -113,7 +113,13 @@ class Collector:
         started = time.monotonic()
         env = self._envs.pop() if self._envs else self.make_env()
         t = Trajectory(
-            id=job.id, task_id=job.task_id, level="", split=job.split, task_index=job.task_index, sample=job.sample, seed=job.seed
+            id=job.id,
+            task_id=job.task_id,
+            level="",
+            split=job.split,
+            task_index=job.task_index,
+            sample=job.sample,
+            seed=job.seed,
         )
         observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
         t.level = str(info.get("level", ""))
@@ -215,7 +221,13 @@ def _record_fault(t: Trajectory, info: dict[str, Any]) -> None:
 def demonstrate(chat: ChatFormat, env: Any, agent_name: str, job: EpisodeJob, system_prompt: bool) -> Trajectory:
     """Play a scripted agent; its turns carry the loss mask, as if sampled. Log-probs are 0.0: nobody sampled them."""
     t = Trajectory(
-        id=job.id, task_id=job.task_id, level="", split=job.split, task_index=job.task_index, sample=job.sample, seed=job.seed
+        id=job.id,
+        task_id=job.task_id,
+        level="",
+        split=job.split,
+        task_index=job.task_index,
+        sample=job.sample,
+        seed=job.seed,
     )
     observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
     t.level = str(info.get("level", ""))

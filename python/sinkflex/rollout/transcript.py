@@ -1,4 +1,4 @@
-"""A trajectory as the record that `sinkflex runs show --episode` prints: segments of text, who wrote them, what was trained."""
+"""A trajectory as `sinkflex runs show --episode` prints it: segments of text, who wrote them, what was trained."""
 
 from __future__ import annotations
 
@@ -30,15 +30,29 @@ def record(t: Trajectory, step: int, chat: ChatFormat) -> dict[str, Any]:
             }
         )
     return {
-        "id": t.id, "step": step, "split": t.split, "task_id": t.task_id, "level": t.level, "task_index": t.task_index,
-        "sample": t.sample, "reward": t.reward, "graded": t.graded, "reward_parts": t.reward_parts, "outcome": t.outcome,
-        "owner": t.owner, "reason": t.reason, "error": t.error, "terminated": t.terminated, "truncated": t.truncated,
+        "id": t.id,
+        "step": step,
+        "split": t.split,
+        "task_id": t.task_id,
+        "level": t.level,
+        "task_index": t.task_index,
+        "sample": t.sample,
+        "reward": t.reward,
+        "graded": t.graded,
+        "reward_parts": t.reward_parts,
+        "outcome": t.outcome,
+        "owner": t.owner,
+        "reason": t.reason,
+        "error": t.error,
+        "terminated": t.terminated,
+        "truncated": t.truncated,
         "turns": t.turns,
         "calls": [
-            {"turn": c.turn, "name": c.name, "arguments": c.arguments, "valid": c.valid, "error": c.error} for c in t.calls
+            {"turn": c.turn, "name": c.name, "arguments": c.arguments, "valid": c.valid, "error": c.error}
+            for c in t.calls
         ],
         "segments": segments,
-    }  # fmt: skip
+    }
 
 
 def write(folder: Path, name: str, trajectories: Iterable[Trajectory], step: int, chat: ChatFormat) -> None:
@@ -54,8 +68,21 @@ def write(folder: Path, name: str, trajectories: Iterable[Trajectory], step: int
 def episode_event(t: Trajectory, step: int) -> dict[str, Any]:
     """The fields of an `episode` event."""
     return {
-        "id": t.id, "step": step, "split": t.split, "task_id": t.task_id, "level": t.level, "task_index": t.task_index,
-        "sample": t.sample, "reward": t.reward, "graded": t.graded, "outcome": t.outcome, "owner": t.owner,
-        "reason": t.reason, "turns": t.turns, "tool_calls": len(t.calls), "tokens": len(t.ids),
-        "terminated": t.terminated, "truncated": t.truncated,
-    }  # fmt: skip
+        "id": t.id,
+        "step": step,
+        "split": t.split,
+        "task_id": t.task_id,
+        "level": t.level,
+        "task_index": t.task_index,
+        "sample": t.sample,
+        "reward": t.reward,
+        "graded": t.graded,
+        "outcome": t.outcome,
+        "owner": t.owner,
+        "reason": t.reason,
+        "turns": t.turns,
+        "tool_calls": len(t.calls),
+        "tokens": len(t.ids),
+        "terminated": t.terminated,
+        "truncated": t.truncated,
+    }

@@ -1,0 +1,216 @@
+"""Everything that is settled before the first step: device, threads, dtype, attention, suite, policy, and the plan.
+
+What `auto` chose is in the plan with its reason; what cannot be had is refused here, before anything is trained.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from sinkflex import envs
+from sinkflex.config import Config, Run
+from sinkflex.kernels import api
+from sinkflex.policy.model import Policy, build_tiny, load_policy
+from sinkflex.refusal import Refusal
+from sinkflex.rollout.scheduler import RolloutSettings
+
+SMALL_MODEL = 5_000_000
+"""Below this many parameters a second thread costs more in waiting than it brings in arithmetic (measured on two
+cores: the tiny policy's step is as fast on one)."""
+
+
+@dataclass(slots=True)
+class Setup:
+    """What a run works with. `make_env` builds one environment of the training suite with the config's limits."""
+
+    config: Config
+    domain: Any
+    policy: Policy
+    make_env: Callable[[], Any]
+    attention_reason: str
+    threads_reason: str
+
+    def settings(self, temperature: float) -> RolloutSettings:
+        r = self.config.rollout
+        return RolloutSettings(
+            temperature=temperature,
+            max_new_tokens=r.max_new_tokens,
+            max_total_tokens=r.max_total_tokens,
+            max_live_episodes=r.max_live_episodes,
+            system_prompt=self.config.env.system_prompt == "full",
+        )
+
+    def task_ids(self) -> list[str]:
+        """The tasks that training draws from, in the suite's order."""
+        env = self.config.env
+        splits = self.domain.splits()
+        if env.split not in splits:
+            raise _refuse_env("split", env.split, f"{env.suite} has the splits {', '.join(splits)}")
+        known = list(self.domain.task_ids(env.split))
+        if env.tasks is None:
+            return known
+        unknown = [t for t in env.tasks if t not in set(known)]
+        if unknown:
+            raise _refuse_env(
+                "tasks", unknown[0], f"{env.suite} has no such task in split {env.split}; ids look like {known[0]}"
+            )
+        return list(env.tasks)
+
+
+def prepare(run: Run) -> Setup:
+    """Build or load everything, the same way at a start and at a resume (which then fills the weights)."""
+    config = run.config
+    device = _device(config)
+    domain = envs.domain(config.env.suite, levels=config.env.levels)
+    dtype = _dtype(config, device)
+    impl, reason = (
+        api.choose(device=device, dtype=dtype)
+        if config.attention.impl == "auto"
+        else (config.attention.impl, "set in the config")
+    )
+    if config.model.path is not None:
+        policy = load_policy(Path(config.model.path), impl=impl, dtype=dtype)
+    else:
+        policy = build_tiny(domain, impl=impl, seed=config.seed, max_positions=config.rollout.max_total_tokens)
+    policy.model.to(device)
+    threads_reason = _set_threads(config, policy)
+    env = config.env
+    setup = Setup(
+        config,
+        domain,
+        policy,
+        lambda: envs.DualControlEnv(domain, user=env.user, max_turns=env.max_turns, max_errors=env.max_errors),
+        reason,
+        threads_reason,
+    )
+    _check_prompt(setup)
+    return setup
+
+
+def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
+    """The fields of the `plan` event."""
+    config, policy, domain = setup.config, setup.policy, setup.domain
+    sft = config.warm_start.sft.demonstrations if config.warm_start else ()
+    return {
+        "steps": config.train.steps,
+        "sft_steps": sum(d.steps for d in sft),
+        "device": policy.device.type,
+        "device_name": _device_name(policy.device),
+        "threads": torch.get_num_threads(),
+        "dtype": str(next(policy.model.parameters()).dtype).removeprefix("torch."),
+        "attention_impl": policy.impl,
+        "attention_reason": setup.attention_reason,
+        "model": {
+            "name": policy.name,
+            "parameters": policy.parameters,
+            "trainable": policy.trainable,
+            "vocabulary": len(policy.tokenizer),
+        },
+        "suite": config.env.suite,
+        "domain_version": domain.version,
+        "data_sha256": domain.data_sha256(),
+        "user": config.env.user,
+        "splits": dict(domain.splits()),
+        "group_size": config.rollout.group_size,
+        "tasks_per_step": config.rollout.tasks_per_step,
+        "system_prompt": config.env.system_prompt,
+        "noop_mean": noop_mean,
+        "notes": _notes(setup),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }
+
+
+def _notes(setup: Setup) -> list[str]:
+    notes = [f"threads: {setup.threads_reason}"]
+    a = setup.config.algorithm
+    if a.clip_high < a.clip_low:
+        notes.append(f"clip_high {a.clip_high} is below clip_low {a.clip_low}: legal, and unusual")
+    if setup.config.env.system_prompt == "none":
+        notes.append("system_prompt none: the policy sees neither the policy text nor the tool schemas")
+    return notes
+
+
+def _device(config: Config) -> torch.device:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise Refusal(
+            "SF-DEVICE",
+            "device: cuda was asked for and torch sees no CUDA device.",
+            why=f"torch {torch.__version__} reports none; its build may be a CPU build, or the driver is missing.",
+            fix="Run `sinkflex doctor` to see which, or set device: cpu.",
+            exit_code=3,
+        )
+    wanted = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(wanted)
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"{os.cpu_count()} cores, {platform.machine()}"
+
+
+def _dtype(config: Config, device: torch.device) -> torch.dtype:
+    if config.model.dtype != "auto":
+        return torch.float32 if config.model.dtype == "float32" else torch.bfloat16
+    return torch.bfloat16 if device.type == "cuda" and config.model.path is not None else torch.float32
+
+
+def _set_threads(config: Config, policy: Policy) -> str:
+    if config.threads != "auto":
+        torch.set_num_threads(config.threads)
+        return f"{config.threads}, set in the config"
+    if policy.parameters < SMALL_MODEL:
+        torch.set_num_threads(1)
+        return "1, the model is too small to share its work"
+    count = os.cpu_count() or 1
+    torch.set_num_threads(count)
+    return f"{count}, all cores"
+
+
+def _check_prompt(setup: Setup) -> None:
+    """A prompt that the tokenizer cannot spell, or that fills the token limit, is refused before the first episode."""
+    try:
+        env = setup.make_env()
+    except ValueError as error:
+        raise _refuse_env("suite", setup.config.env.suite, str(error)) from error
+    observation, info = env.reset(seed=0, options={"task_id": setup.task_ids()[0]})
+    full = setup.config.env.system_prompt == "full"
+    try:
+        pieces = setup.policy.chat.opening(
+            info["policy_text"] if full else None, info["tools"] if full else (), observation
+        )
+    except ValueError as error:
+        raise _refuse_env("system_prompt", setup.config.env.system_prompt, str(error)) from error
+    length, limit = sum(len(p.ids) for p in pieces), setup.config.rollout.max_total_tokens
+    if length + 1 >= limit:
+        raise Refusal(
+            "SF-PROMPT-TOO-LONG",
+            f"The first prompt of {setup.config.env.suite} has {length} tokens, the limit is {limit}.",
+            why="No token would be left for the policy.",
+            fix="Raise rollout.max_total_tokens.",
+            exit_code=2,
+        )
+
+
+def _refuse_env(key: str, value: object, why: str) -> Refusal:
+    return Refusal(
+        "SF-CONFIG-ENV",
+        f"env.{key} is {value!r}.",
+        why=why + ("" if why.endswith(".") else "."),
+        fix=f"Change env.{key} in the config.",
+        where=f"env.{key}",
+        owner="env",
+        exit_code=2,
+    )
