@@ -1,0 +1,154 @@
+/**
+ * The installers' commands: pip and uv, how they are run, and what they are about to fetch.
+ *
+ * Both read their own configuration (mirrors, wheel folders, certificates); SinkFlex names no index. SINKFLEX_TORCH_INDEX
+ * reaches the one call that installs torch through the installer's environment, never through its arguments, since an
+ * index address may hold a password and arguments can be read by every user of the machine.
+ */
+import { spawn, spawnSync } from "node:child_process";
+import { appendFileSync, existsSync, statSync } from "node:fs";
+import { delimiter, join } from "node:path";
+import { createInterface } from "node:readline";
+
+export interface Running {
+  env: NodeJS.ProcessEnv;
+  signal: AbortSignal;
+  /** Every line of output, appended. */
+  log: string;
+  onLine?: (line: string) => void;
+}
+
+/** A step that ended with another status than 0. `tail` is what the program said last. */
+export class StepFailed extends Error {
+  constructor(
+    readonly step: string,
+    readonly tail: string,
+  ) {
+    super(`${step}: ${tail}`);
+  }
+}
+
+export class Stopped extends Error {}
+
+/** Runs a program to its end and returns its standard output. */
+export async function runStep(step: string, command: string, args: string[], running: Running): Promise<string> {
+  if (running.signal.aborted) throw new Stopped(step);
+  appendFileSync(running.log, `$ ${command} ${args.join(" ")}\n`);
+  const child = spawn(command, args, { env: running.env, stdio: ["ignore", "pipe", "pipe"] });
+  const [out, err]: [string[], string[]] = [[], []];
+  const follow = (stream: NodeJS.ReadableStream, lines: string[]) =>
+    createInterface({ input: stream }).on("line", (line) => {
+      lines.push(line);
+      appendFileSync(running.log, `${line}\n`);
+      running.onLine?.(line);
+    });
+  follow(child.stdout, out);
+  follow(child.stderr, err);
+  const stop = () => {
+    child.kill("SIGTERM");
+    setTimeout(() => child.kill("SIGKILL"), 3_000).unref();
+  };
+  running.signal.addEventListener("abort", stop);
+  try {
+    const status = await new Promise<number | null>((resolve, reject) => {
+      child.on("error", reject);
+      child.on("close", resolve);
+      // A grandchild may hold the pipes open long after the program has gone: stopping does not wait for it.
+      child.on("exit", (code) => running.signal.aborted && resolve(code));
+    });
+    if (running.signal.aborted) throw new Stopped(step);
+    if (status !== 0) throw new StepFailed(step, lastWords(err.length > 0 ? err : out));
+    return out.join("\n");
+  } catch (error) {
+    if (error instanceof Error && "code" in error) throw new StepFailed(step, error.message);
+    throw error;
+  } finally {
+    running.signal.removeEventListener("abort", stop);
+    child.stdout.destroy();
+    child.stderr.destroy();
+  }
+}
+
+/** The lines that an installer marks as its errors, or else the last one that says anything. */
+function lastWords(lines: string[]): string {
+  const said = lines.map((line) => line.trim()).filter((line) => line !== "");
+  const errors = said.filter((line) => /^(ERROR|error|×)/.test(line));
+  return (errors.length > 0 ? errors : said).slice(-2).join(" ") || "it said nothing";
+}
+
+export interface Installer {
+  name: "pip" | "uv";
+  command(args: string[]): [string, string[]];
+}
+
+export function pip(python: string): Installer {
+  const options = ["--no-input", "--disable-pip-version-check", "--only-binary", ":all:", "--progress-bar", "off"];
+  return { name: "pip", command: (args) => [python, ["-m", "pip", "install", ...options, ...args]] };
+}
+
+export function uv(program: string, python: string): Installer {
+  const options = ["--python", python, "--only-binary", ":all:", "--compile-bytecode", "--no-progress"];
+  return { name: "uv", command: (args) => [program, ["pip", "install", ...options, ...args]] };
+}
+
+/** The environment of the one call that fetches torch. */
+export function torchEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const index = env.SINKFLEX_TORCH_INDEX;
+  return index ? { ...env, PIP_INDEX_URL: index, UV_DEFAULT_INDEX: index } : env;
+}
+
+export function onPath(program: string, env: NodeJS.ProcessEnv): string | null {
+  const folders = (env.PATH ?? "").split(delimiter).filter((folder) => folder !== "");
+  return folders.map((folder) => join(folder, program)).find((path) => existsSync(path)) ?? null;
+}
+
+export interface TorchPlan {
+  version: string;
+  cuda: boolean;
+  packages: number;
+  /** Null when a server does not tell. */
+  bytes: number | null;
+}
+
+const SIZES = `
+import json, os, sys, urllib.parse, urllib.request
+from concurrent.futures import ThreadPoolExecutor
+def size(url):
+    if url.startswith("file:"):
+        return os.path.getsize(urllib.request.url2pathname(urllib.parse.urlparse(url).path))
+    request = urllib.request.Request(url, method="HEAD")
+    with urllib.request.urlopen(request, timeout=5) as reply:
+        return int(reply.headers["Content-Length"])
+try:
+    print(json.dumps(sum(ThreadPoolExecutor(8).map(size, sys.argv[1:]))))
+except Exception:
+    print("null")
+`;
+
+/** Asks pip which build of torch it would take, and the servers how large it is, before anything is fetched. */
+export async function planTorch(python: string, args: string[], running: Running): Promise<TorchPlan> {
+  const [command, list] = pip(python).command(["--dry-run", "--quiet", "--report", "-", ...args]);
+  const report = JSON.parse(await runStep("asking pip which build of torch it would take", command, list, running)) as {
+    install: { metadata: { name: string; version: string }; download_info: { url: string } }[];
+  };
+  const torch = report.install.find(({ metadata }) => metadata.name === "torch");
+  const urls = report.install.map(({ download_info }) => download_info.url);
+  const sizes = await runStep("asking for the size of torch", python, ["-c", SIZES, ...urls], running);
+  return {
+    version: torch?.metadata.version ?? "already installed",
+    cuda: report.install.some(({ metadata }) => /^(nvidia|cuda)-/.test(metadata.name)),
+    packages: urls.length,
+    bytes: JSON.parse(sizes) as number | null,
+  };
+}
+
+/** Bytes of the files right under a folder and its subfolders; 0 when it is not there. */
+export function folderBytes(folder: string): number {
+  const { status, stdout } = spawnSync("du", ["-sk", folder], { encoding: "utf8" });
+  return status === 0 ? Number.parseInt(stdout, 10) * 1024 : existsSync(folder) ? statSync(folder).size : 0;
+}
+
+/** 191 MB, 1.2 GB: decimal, as download pages count. */
+export function sizeText(bytes: number): string {
+  return bytes < 1e9 ? `${Math.max(1, Math.round(bytes / 1e6))} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+}
