@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sinkflex.envs.seeds import episode_seed
 from sinkflex.intervals import mean_interval
 from sinkflex.policy.model import Policy
-from sinkflex.rollout.sampling import episode_seed
 from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings, act
 from sinkflex.rollout.trajectory import Trajectory
 
@@ -70,7 +70,7 @@ class Evaluation:
 def eval_jobs(task_ids: Sequence[str], split: str, step: int, trials: int, seed: int) -> list[EpisodeJob]:
     """One job per (task, trial). The seed does not depend on the step: two evaluations meet the same customers."""
     return [
-        EpisodeJob(f"e{step}-{split}-{i}-{k}", task_id, split, i, k, episode_seed(seed, "eval", split, task_id, k))
+        EpisodeJob(f"e{step}-{split}-{i}-{k}", task_id, split, i, k, episode_seed(seed, f"eval/{split}/{task_id}", k))
         for i, task_id in enumerate(task_ids)
         for k in range(trials)
     ]

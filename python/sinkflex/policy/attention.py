@@ -72,7 +72,6 @@ class KVCache:
         sinks: torch.Tensor | None,
         window: int | None,
         scale: float,
-        impl: str,
     ) -> torch.Tensor:
         """q [1, num_q_heads, N, head_dim], k and v [1, num_kv_heads, N, head_dim] -> [1, N, num_q_heads, head_dim]."""
         plan = self._plan
@@ -89,13 +88,17 @@ class KVCache:
         out = torch.empty_like(q_NHD)
         if n1:
             rows, span = plan.one_rows, plan.one_span
-            picked = (keys[rows], values[rows]) if isinstance(rows, torch.Tensor) else (keys[:rows], values[:rows])
+            mine = (keys[rows], values[rows]) if isinstance(rows, torch.Tensor) else (keys[:rows], values[:rows])
             out[:n1] = api.decode_attention(
-                q_NHD[:n1, :, None], picked[0][:, :, :span], picked[1][:, :, :span], sinks,
-                lengths=plan.one_lengths, window=window, scale=scale, impl=impl,
-            )[:, :, 0]  # fmt: skip
+                q_NHD[:n1, :, None],
+                mine[0][:, :, :span],
+                mine[1][:, :, :span],
+                sinks,
+                lengths=plan.one_lengths,
+                window=window,
+                scale=scale,
+            )[:, :, 0]
         if plan.chunk_rows is not None:
-            # Queries are aligned to the right: what stands before a shorter chunk is computed and dropped.
             q_MHCD = q.new_zeros(len(plan.chunk_rows), q.shape[1], plan.chunk_width, q.shape[3])
             q_MHCD[plan.chunk_at, :, plan.chunk_column] = q_NHD[n1:]
             got = api.decode_attention(
@@ -104,9 +107,9 @@ class KVCache:
                 values[plan.chunk_rows, :, : plan.chunk_span],
                 sinks,
                 lengths=plan.chunk_lengths,
+                query_lengths=plan.chunk_fed,
                 window=window,
                 scale=scale,
-                impl=impl,
             )
             out[n1:] = got[plan.chunk_at, :, plan.chunk_column]
         return out[None]
@@ -125,6 +128,7 @@ class _Plan:
     one_span: int
     chunk_rows: torch.Tensor | None
     chunk_lengths: torch.Tensor
+    chunk_fed: torch.Tensor
     chunk_span: int
     chunk_width: int
     chunk_at: torch.Tensor
@@ -143,7 +147,7 @@ class _Plan:
             rows += [row] * n
             positions += range(lengths[row], lengths[row] + n)
             at += [i] * n
-            column += range(width - n, width)
+            column += range(n)
         one_lengths = [lengths[r] + 1 for r in ones]
         chunk_lengths = [lengths[r] + n for r, n in chunks]
         return _Plan(
@@ -156,6 +160,7 @@ class _Plan:
             one_span=max(one_lengths, default=0),
             chunk_rows=index([r for r, _ in chunks]) if chunks else None,
             chunk_lengths=index(chunk_lengths),
+            chunk_fed=index([n for _, n in chunks]),
             chunk_span=max(chunk_lengths, default=0),
             chunk_width=width,
             chunk_at=index(at),
@@ -165,7 +170,10 @@ class _Plan:
 
 @dataclass(slots=True)
 class AttentionContext:
-    """How the tokens of one forward see each other: packed segments (`layout`) or rows of a `cache`, exactly one."""
+    """How the tokens of one forward see each other: packed segments (`layout`) or rows of a `cache`, exactly one.
+
+    `impl` serves packed segments; a cache has one way to be read, `decode_attention`, whatever trains.
+    """
 
     impl: str
     layout: Any = None
@@ -194,9 +202,7 @@ def sinkflex_attention(
         raise ValueError("attention 'sinkflex' takes no attention_mask and no dropout: the context says who sees whom")
     scale = float(scaling) if scaling is not None else query.shape[-1] ** -0.5
     if sinkflex.cache is not None:
-        return sinkflex.cache.attend(
-            module.layer_idx, query, key, value, s_aux, sliding_window, scale, sinkflex.impl
-        ), None
+        return sinkflex.cache.attend(module.layer_idx, query, key, value, s_aux, sliding_window, scale), None
     out = api.sink_attention(
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from random import Random
 
 import torch
-
-
-def episode_seed(*parts: object) -> int:
-    """A seed below 2^53 from (run seed, step, task, sample ...): distinct parts, unrelated seeds (B82)."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 11
 
 
 def sample(logits: torch.Tensor, temperature: float, streams: Sequence[Random]) -> tuple[list[int], list[float]]:

@@ -27,11 +27,11 @@ import torch
 from sinkflex.algorithms.advantages import AdvantageResult, group_advantages
 from sinkflex.config import Eval, Run
 from sinkflex.control import Control
+from sinkflex.envs.seeds import episode_seed
 from sinkflex.evaluate import evaluate_policy, evaluate_scripted
 from sinkflex.events import Events
 from sinkflex.policy.model import Policy
 from sinkflex.rollout import transcript
-from sinkflex.rollout.sampling import episode_seed
 from sinkflex.rollout.scheduler import Collector, EpisodeJob
 from sinkflex.rollout.trajectory import Trajectory
 
@@ -142,7 +142,12 @@ def _generate(loop: _Loop, step: int) -> list[Trajectory]:
     ids = setup.task_ids()
     jobs = [
         EpisodeJob(
-            f"s{step}-t{i}-g{k}", ids[place], config.env.split, i, k, episode_seed(config.seed, "rl", step, i, k)
+            f"s{step}-t{i}-g{k}",
+            ids[place],
+            config.env.split,
+            i,
+            k,
+            episode_seed(config.seed, f"rl/{step}/{ids[place]}", k),
         )
         for i, place in enumerate(task_order((step - 1) * n, n, len(ids), seed=config.seed))
         for k in range(g)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import torch
 
 from sinkflex.config import Sft
+from sinkflex.envs.seeds import episode_seed
 from sinkflex.events import Events
-from sinkflex.rollout.sampling import episode_seed
 from sinkflex.rollout.scheduler import EpisodeJob, demonstrate
 from sinkflex.rollout.trajectory import Trajectory
 
@@ -72,7 +72,7 @@ def _episodes(setup: Setup, agent: str, step: int, count: int) -> list[Trajector
         demonstrate(
             setup.policy.chat, env, agent,
             EpisodeJob(
-                f"d{step}-{i}", ids[place], config.env.split, i, 0, episode_seed(config.seed, "sft", step, i)
+                f"d{step}-{i}", ids[place], config.env.split, i, 0, episode_seed(config.seed, f"sft/{step}", i)
             ),
             system_prompt=config.env.system_prompt == "full",
         )

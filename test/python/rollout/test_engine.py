@@ -1,0 +1,118 @@
+"""The engine against one plain forward: same tokens, same log-probs, however they were fed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from sinkflex.kernels.layout import Layout
+from sinkflex.policy.attention import IMPL_NAME, AttentionContext
+from sinkflex.policy.model import Policy, tiny_config
+from sinkflex.rollout.engine import LocalEngine
+from transformers import GptOssForCausalLM, LlamaConfig, LlamaForCausalLM
+
+VOCABULARY = 50
+
+
+def make_policy(kind: str = "gpt-oss") -> Policy:
+    torch.manual_seed(0)
+    if kind == "gpt-oss":
+        model = GptOssForCausalLM(tiny_config(VOCABULARY, 512))
+        with torch.no_grad():
+            for layer in model.model.layers:
+                layer.self_attn.sinks.uniform_(-5, 20)
+    else:
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=VOCABULARY,
+                hidden_size=32,
+                intermediate_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                initializer_range=0.2,
+                pad_token_id=0,
+            )
+        )
+    model.config._attn_implementation = IMPL_NAME
+    model.eval()
+    return Policy(model, None, None, kind, "eager")  # type: ignore[arg-type]
+
+
+def packed_logits(policy: Policy, rows: list[list[int]]) -> list[torch.Tensor]:
+    ids = torch.tensor([[t for row in rows for t in row]])
+    positions = torch.tensor([[p for row in rows for p in range(len(row))]])
+    lengths = [len(row) for row in rows]
+    with torch.no_grad():
+        states = policy.hidden(ids, positions, AttentionContext(policy.impl, layout=Layout.from_lengths(lengths)))
+        return list(policy.logits(states).split(lengths))
+
+
+@pytest.mark.parametrize("kind", ["gpt-oss", "llama"])
+def test_ragged_feeding_equals_one_forward(kind: str) -> None:
+    policy = make_policy(kind)
+    dice = random.Random(1)
+    rows = [[dice.randrange(3, VOCABULARY) for _ in range(n)] for n in (90, 41, 7, 63)]
+    expected = packed_logits(policy, rows)
+    engine = LocalEngine(policy, rows=4, capacity=16)
+    at = [0] * 4
+    while any(at[r] < len(rows[r]) for r in range(4)):
+        order = [r for r in range(4) if at[r] < len(rows[r])]
+        work = [(r, rows[r][at[r] : at[r] + dice.choice([1, 1, 1, 5, 30])]) for r in order]
+        logits = engine.feed(work, list(range(len(work))))
+        for (r, tokens), got in zip(work, logits, strict=True):
+            at[r] += len(tokens)
+            torch.testing.assert_close(got, expected[r][at[r] - 1], atol=2e-5, rtol=1e-4)
+
+
+def test_moved_rows_and_a_shared_prefix_change_nothing() -> None:
+    policy = make_policy()
+    dice = random.Random(2)
+    prefix = [dice.randrange(3, VOCABULARY) for _ in range(100)]
+    rows = [prefix + [dice.randrange(3, VOCABULARY) for _ in range(n)] for n in (5, 9, 3)]
+    expected = packed_logits(policy, rows)
+    engine = LocalEngine(policy, rows=3, capacity=32)
+    shared = engine.share_prefix(rows)
+    assert shared == 100
+    for r in range(3):
+        engine.open(r, shared)
+    engine.feed([(r, rows[r][shared:-1]) for r in range(3)], [])
+    engine.assert_holds(2, rows[2][:-1])
+    engine.move(2, 0)  # row 2 takes the place of a finished row 0
+    logits = engine.feed([(0, rows[2][-1:]), (1, rows[1][-1:])], [0, 1])
+    torch.testing.assert_close(logits[0], expected[2][-1], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(logits[1], expected[1][-1], atol=2e-5, rtol=1e-4)
+
+
+def test_a_short_or_lonely_prefix_is_not_shared() -> None:
+    engine = LocalEngine(make_policy(), rows=2)
+    assert engine.share_prefix([[3, 4, 5], [3, 4, 6]]) == 0
+    assert engine.share_prefix([list(range(3, 40)) * 5]) == 0
+
+
+def test_the_engine_knows_what_it_was_fed() -> None:
+    engine = LocalEngine(make_policy(), rows=1)
+    engine.open(0, 0)
+    engine.feed([(0, [3, 4])], [])
+    engine.assert_holds(0, [3, 4])
+    with pytest.raises(AssertionError):
+        engine.assert_holds(0, [3, 5])
+
+
+@pytest.mark.parametrize("impl", ["eager", "flash"])
+def test_B48_sinks_reach_the_logits_on_every_accepted_impl(impl: str) -> None:
+    policy = make_policy()
+    policy.impl = impl
+    rows = [[3, 4, 5, 6, 7]]
+    before = packed_logits(policy, rows)[0]
+    with torch.no_grad():
+        for layer in policy.model.model.layers:
+            layer.self_attn.sinks += 5
+    assert (packed_logits(policy, rows)[0] - before).abs().max() > 1e-3
+
+
+def test_attention_without_a_context_is_refused() -> None:
+    policy = make_policy()
+    with pytest.raises(ValueError, match="without sinkflex=AttentionContext"):
+        policy.model(input_ids=torch.tensor([[3, 4]]))
