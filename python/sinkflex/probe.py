@@ -4,7 +4,7 @@ Every part is asked for on its own and a part that fails says why, because the q
 broken. Only the standard library is imported before that.
 
 Keys: `python`, `torch` {version, cuda, cuda_available, cuda_error, devices}, `transformers`, `gymnasium`, `triton`, `tau2`
-{version}, `parity` {error}. A missing or broken part is {"error": why} or, for parity, {"reason": why}.
+{version}, `parity` {difference}. A missing or broken part is {"error": why}.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def parity() -> dict[str, Any]:
         results.append([out.detach(), *(leaf.grad for leaf in leaves.values())])
     worst = max(float((one - other).abs().max()) for one, other in zip(*results, strict=True))
     if not worst <= PARITY_TOLERANCE:
-        return {"reason": f"flash and eager differ by {worst:.1e}; at most {PARITY_TOLERANCE:.0e} is rounding"}
-    return {"error_size": worst}
+        return {"error": f"flash and eager differ by {worst:.1e}; at most {PARITY_TOLERANCE:.0e} is rounding"}
+    return {"difference": worst}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
  * `env-<key>.building-<pid>`, which gets its real name when all of it is there and imports; whatever stops the build,
  * the half-built folder is removed, and a folder left by a killed build is removed by the next one.
  */
-import { mkdirSync, rmSync, statfsSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { type FoundPython, findPython } from "../../scripts/bootstrap.js";
 import { UserError } from "../errors.js";
@@ -18,21 +18,19 @@ import {
   lockPath,
   PACKAGE_ROOT,
   TOOLS_LOCK,
-  TORCH_LOCK,
   toolsFor,
   WORKER_LOCKS,
 } from "./environment.js";
-import { fillFolder } from "./folder.js";
-import { readGpu } from "./gpu.js";
-import type { Installer, Running } from "./install.js";
-import { folderBytes, onPath, pip, planTorch, runStep, StepFailed, sizeText, torchEnvironment, uv } from "./install.js";
+import { fillFolder, needRoom } from "./folder.js";
+import { folderBytes, type Installer, metered, onPath, pip, runStep, StepFailed, sizeText, uv } from "./install.js";
 import type { Report } from "./progress.js";
+import { type Fill, installTorchByPip, installTorchByUv } from "./torch.js";
 
 /** What a person types to build it. */
-export const BUILD_COMMAND = "sinkflex doctor --fix";
+const BUILD_COMMAND = "sinkflex doctor --fix";
 
 /** What an environment with a CPU build takes while it is unpacked; 1.4 GB stay. */
-export const CPU_BUILD_BYTES = 2.5e9;
+const CPU_BUILD_BYTES = 2.5e9;
 
 export interface BuildOptions extends Setting {
   report: Report;
@@ -94,24 +92,6 @@ export async function buildTools(python: FoundPython, options: BuildOptions): Pr
   return look().dir;
 }
 
-interface Fill {
-  root: string;
-  base: FoundPython;
-  folder: string;
-  running: Running;
-  report: Report;
-}
-
-function needRoom(dir: string, bytes: number): void {
-  const { bavail, bsize } = statfsSync(dir);
-  if (bavail * bsize >= bytes) return;
-  throw new UserError({
-    code: "SF-ENV-BUILD-FAILED",
-    what: `The Python environment needs about ${sizeText(bytes)} in ${dir}, and ${sizeText(bavail * bsize)} are free.`,
-    fix: "Make room there, or set SINKFLEX_DATA_DIR to a folder on a larger disk.",
-  });
-}
-
 function pythonToBuildFrom(root: string, env: NodeJS.ProcessEnv): FoundPython {
   const { python, problem } = findPython(root, env);
   if (python) return python;
@@ -167,95 +147,6 @@ async function installLocked({ root, folder, running, report }: Fill, installer:
     ...WORKER_LOCKS.flatMap((name) => ["-r", lockPath(root, name)]),
   ]);
   await metered("installing the packages", command, args, folder, running, report);
-}
-
-/** torch alone: its own dependencies are installed, and base.txt as a constraint keeps them as they are. */
-function torchArguments(root: string): string[] {
-  return ["-r", lockPath(root, TORCH_LOCK), "-c", lockPath(root, "base.txt")];
-}
-
-async function installTorchByUv({ root, folder, running, report }: Fill, installer: Installer): Promise<void> {
-  const env = torchEnvironment(running.env);
-  const choice = env.SINKFLEX_TORCH_INDEX ? [] : ["--torch-backend", readGpu(running.env) ? "auto" : "cpu"];
-  report.stage(`torch, by uv (${env.SINKFLEX_TORCH_INDEX ? "from SINKFLEX_TORCH_INDEX" : `build: ${choice[1]}`})`);
-  const [command, args] = installer.command([...choice, ...torchArguments(root)]);
-  await metered("installing torch", command, args, folder, { ...running, env }, report);
-}
-
-async function installTorchByPip(fill: Fill): Promise<void> {
-  const { root, folder, report } = fill;
-  const running = { ...fill.running, env: torchEnvironment(fill.running.env) };
-  const python = join(folder, "bin", "python");
-  report.stage("torch: asking pip which build it would take");
-  const plan = await planTorch(python, torchArguments(root), running);
-  const size = plan.bytes === null ? "size not known" : sizeText(plan.bytes);
-  const gpu = readGpu(running.env);
-  if (plan.cuda && !gpu && !running.env.SINKFLEX_TORCH_INDEX) {
-    report.note(`No NVIDIA GPU here, but pip would take the CUDA build of torch: ${plan.packages} packages, ${size}.`);
-    if (await installCpuTorchByFetchedUv(fill)) return;
-    report.note(
-      `Only the CUDA build can be had, so that is what comes now: ${size} to download. Ctrl-C stops it; SINKFLEX_TORCH_INDEX names an index with a CPU build.`,
-    );
-  } else if (gpu && !plan.cuda && process.platform === "linux") {
-    report.note(
-      `There is a GPU (${gpu.names[0]}), but pip finds the CPU build of torch ${plan.version} first; SINKFLEX_TORCH_INDEX names an index with a CUDA build.`,
-    );
-  }
-  // A CUDA build unpacks to almost three times its download, which lies beside it meanwhile.
-  if (plan.cuda) needRoom(dirname(folder), 4 * (plan.bytes ?? 2.7e9));
-  report.stage(`torch ${plan.version}, ${plan.cuda ? "CUDA" : "CPU"} build, ${size}, by pip`);
-  const [command, args] = pip(python).command(torchArguments(root));
-  await metered("installing torch", command, args, folder, running, report);
-}
-
-/** uv knows where CPU builds are and pip does not: fetch uv (a small package), use it once, and leave it behind. */
-async function installCpuTorchByFetchedUv(fill: Fill): Promise<boolean> {
-  const { folder, running, report } = fill;
-  const python = join(folder, "bin", "python");
-  const aside = join(folder, "tmp", "uv");
-  try {
-    report.stage("uv, which can choose a CPU build of torch");
-    const [command, args] = pip(python).command(["--no-deps", "--target", aside, "uv"]);
-    await metered("fetching uv", command, args, folder, running, report);
-    await installTorchByUv(fill, uv(join(aside, "bin", "uv"), python));
-    return true;
-  } catch (error) {
-    if (!(error instanceof StepFailed)) throw error;
-    report.end(false);
-    report.note(`uv could not reach a CPU build (${error.tail}).`);
-    return false;
-  }
-}
-
-/** Runs an installer and reports packages and megabytes as they come. Downloads go to a folder of the build's own. */
-async function metered(
-  step: string,
-  command: string,
-  args: string[],
-  folder: string,
-  running: Running,
-  report: Report,
-) {
-  const temporary = join(folder, "tmp");
-  mkdirSync(temporary, { recursive: true });
-  let [packages, bytes] = [0, 0];
-  const timer = setInterval(() => {
-    bytes = Math.max(bytes, folderBytes(temporary));
-    report.detail(
-      [packages > 0 ? `${packages} packages` : "", bytes > 1e6 ? `${sizeText(bytes)} fetched` : ""]
-        .filter(Boolean)
-        .join(", "),
-    );
-  }, 1_000);
-  const env = { ...running.env, TMPDIR: temporary };
-  const onLine = (line: string) => {
-    if (/^(Collecting|Processing) /.test(line)) packages++;
-  };
-  try {
-    await runStep(step, command, args, { ...running, env, onLine });
-  } finally {
-    clearInterval(timer);
-  }
 }
 
 const CONFIRM =

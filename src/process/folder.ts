@@ -5,11 +5,21 @@
  * waiting; a builder that was killed leaves a lock that is broken and a folder that is removed by the next one. Ctrl-C,
  * SIGTERM and SIGHUP end the running step and remove the half-filled folder before the process goes.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { withLock } from "../../scripts/bootstrap.js";
 import { EXIT, UserError } from "../errors.js";
-import { type Running, StepFailed, Stopped } from "./install.js";
+import { type Running, StepFailed, Stopped, sizeText } from "./install.js";
 import type { Report } from "./progress.js";
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
@@ -37,6 +47,17 @@ export async function fillFolder(filling: Filling): Promise<void> {
   }
 }
 
+/** Refuses to begin what the disk cannot hold. */
+export function needRoom(dir: string, bytes: number): void {
+  const { bavail, bsize } = statfsSync(dir);
+  if (bavail * bsize >= bytes) return;
+  throw new UserError({
+    code: "SF-ENV-BUILD-FAILED",
+    what: `The Python environment needs about ${sizeText(bytes)} in ${dir}, and ${sizeText(bavail * bsize)} are free.`,
+    fix: "Make room there, or set SINKFLEX_DATA_DIR to a folder on a larger disk.",
+  });
+}
+
 async function fillLocked({ dir, env, report, fill }: Filling): Promise<void> {
   removeLeftovers(dir);
   const folder = `${dir}.building-${process.pid}`;
@@ -55,9 +76,8 @@ async function fillLocked({ dir, env, report, fill }: Filling): Promise<void> {
     }
     rmSync(log, { force: true });
   } catch (error) {
-    if (!(error instanceof Stopped)) throw error;
-    rmSync(log, { force: true });
-    throw new Stopped(String(stopper.signal.reason));
+    if (!(error instanceof StepFailed)) rmSync(log, { force: true });
+    throw error instanceof Stopped ? new Stopped(String(stopper.signal.reason)) : error;
   } finally {
     rmSync(folder, { recursive: true, force: true });
     for (const signal of SIGNALS) process.off(signal, stop);

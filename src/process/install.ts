@@ -1,14 +1,12 @@
 /**
- * The installers' commands: pip and uv, how they are run, and what they are about to fetch.
- *
- * Both read their own configuration (mirrors, wheel folders, certificates); SinkFlex names no index. SINKFLEX_TORCH_INDEX
- * reaches the one call that installs torch through the installer's environment, never through its arguments, since an
- * index address may hold a password and arguments can be read by every user of the machine.
+ * The installers' commands, pip and uv, and how they are run. Both read their own configuration (mirrors, wheel folders,
+ * certificates); SinkFlex names no index.
  */
 import { spawn, spawnSync } from "node:child_process";
-import { appendFileSync, existsSync, statSync } from "node:fs";
+import { appendFileSync, existsSync, mkdirSync, statSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { createInterface } from "node:readline";
+import type { Report } from "./progress.js";
 
 export interface Running {
   env: NodeJS.ProcessEnv;
@@ -91,55 +89,40 @@ export function uv(program: string, python: string): Installer {
   return { name: "uv", command: (args) => [program, ["pip", "install", ...options, ...args]] };
 }
 
-/** The environment of the one call that fetches torch. */
-export function torchEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const index = env.SINKFLEX_TORCH_INDEX;
-  return index ? { ...env, PIP_INDEX_URL: index, UV_DEFAULT_INDEX: index } : env;
-}
-
 export function onPath(program: string, env: NodeJS.ProcessEnv): string | null {
   const folders = (env.PATH ?? "").split(delimiter).filter((folder) => folder !== "");
   return folders.map((folder) => join(folder, program)).find((path) => existsSync(path)) ?? null;
 }
 
-export interface TorchPlan {
-  version: string;
-  cuda: boolean;
-  packages: number;
-  /** Null when a server does not tell. */
-  bytes: number | null;
-}
-
-const SIZES = `
-import json, os, sys, urllib.parse, urllib.request
-from concurrent.futures import ThreadPoolExecutor
-def size(url):
-    if url.startswith("file:"):
-        return os.path.getsize(urllib.request.url2pathname(urllib.parse.urlparse(url).path))
-    request = urllib.request.Request(url, method="HEAD")
-    with urllib.request.urlopen(request, timeout=5) as reply:
-        return int(reply.headers["Content-Length"])
-try:
-    print(json.dumps(sum(ThreadPoolExecutor(8).map(size, sys.argv[1:]))))
-except Exception:
-    print("null")
-`;
-
-/** Asks pip which build of torch it would take, and the servers how large it is, before anything is fetched. */
-export async function planTorch(python: string, args: string[], running: Running): Promise<TorchPlan> {
-  const [command, list] = pip(python).command(["--dry-run", "--quiet", "--report", "-", ...args]);
-  const report = JSON.parse(await runStep("asking pip which build of torch it would take", command, list, running)) as {
-    install: { metadata: { name: string; version: string }; download_info: { url: string } }[];
+/** Runs an installer and reports packages and megabytes as they come. Downloads go to a folder of the build's own. */
+export async function metered(
+  step: string,
+  command: string,
+  args: string[],
+  folder: string,
+  running: Running,
+  report: Report,
+) {
+  const temporary = join(folder, "tmp");
+  mkdirSync(temporary, { recursive: true });
+  let [packages, bytes] = [0, 0];
+  const timer = setInterval(() => {
+    bytes = Math.max(bytes, folderBytes(temporary));
+    report.detail(
+      [packages > 0 ? `${packages} packages` : "", bytes > 1e6 ? `${sizeText(bytes)} fetched` : ""]
+        .filter(Boolean)
+        .join(", "),
+    );
+  }, 1_000);
+  const env = { ...running.env, TMPDIR: temporary };
+  const onLine = (line: string) => {
+    if (/^(Collecting|Processing) /.test(line)) packages++;
   };
-  const torch = report.install.find(({ metadata }) => metadata.name === "torch");
-  const urls = report.install.map(({ download_info }) => download_info.url);
-  const sizes = await runStep("asking for the size of torch", python, ["-c", SIZES, ...urls], running);
-  return {
-    version: torch?.metadata.version ?? "already installed",
-    cuda: report.install.some(({ metadata }) => /^(nvidia|cuda)-/.test(metadata.name)),
-    packages: urls.length,
-    bytes: JSON.parse(sizes) as number | null,
-  };
+  try {
+    await runStep(step, command, args, { ...running, env, onLine });
+  } finally {
+    clearInterval(timer);
+  }
 }
 
 /** Bytes of the files right under a folder and its subfolders; 0 when it is not there. */

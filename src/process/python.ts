@@ -52,10 +52,12 @@ async function permission({ input, json }: ResolveOptions, env: NodeJS.ProcessEn
   });
   if (!input || json || env.CI || !process.stdin.isTTY || !process.stderr.isTTY) throw missing;
   const { confirm } = await import("@inquirer/prompts");
-  const yes = await confirm({ message: BUILD_QUESTION, default: true }, { output: process.stderr }).catch((error: Error) => {
-    if (error.name === "ExitPromptError") return false;
-    throw error;
-  });
+  const yes = await confirm({ message: BUILD_QUESTION, default: true }, { output: process.stderr }).catch(
+    (error: Error) => {
+      if (error.name === "ExitPromptError") return false;
+      throw error;
+    },
+  );
   if (!yes) throw missing;
 }
 
