@@ -1,0 +1,62 @@
+"""How the scripted customer proves who they are: e-mail addresses, or name and zip code, in the order they are tried.
+
+The gold list shows the attempts where it looks the customer up (five tasks try a wrong e-mail first, three a wrong zip
+code); elsewhere the task's known information says what the customer has. Where that is only a user id and a zip code,
+the name comes from the shop's data: a customer knows their own name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .package import RetailPackage
+
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[a-z]+", re.IGNORECASE)
+_ZIP = re.compile(r"\b\d{5}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """An e-mail address, or a full name with a zip code."""
+
+    email: str = ""
+    name: str = ""
+    zip: str = ""
+
+
+def credentials(package: RetailPackage, task: Any) -> tuple[Credential, ...]:
+    """In the order in which they are given. Raises LookupError when the task names nobody."""
+    known = _known_info(task)
+    out: list[Credential] = []
+    for action in task.evaluation_criteria.actions or ():
+        if action.name == "find_user_id_by_email":
+            out.append(Credential(email=action.arguments["email"]))
+        elif action.name == "find_user_id_by_name_zip":
+            who = action.arguments
+            out.append(Credential(name=f"{who['first_name']} {who['last_name']}", zip=who["zip"]))
+    out += [Credential(email=email) for email in _EMAIL.findall(known)]
+    user = _user(package, known)
+    zips = _ZIP.findall(known)
+    if user is not None and user.address.zip in zips:
+        out.append(Credential(name=f"{user.name.first_name} {user.name.last_name}", zip=user.address.zip))
+    if not out:
+        raise LookupError(f"task {task.id} does not say who the customer is")
+    return tuple(dict.fromkeys(out))
+
+
+def _known_info(task: Any) -> str:
+    instructions = task.user_scenario.instructions
+    return instructions if isinstance(instructions, str) else instructions.known_info or ""
+
+
+def _user(package: RetailPackage, known: str) -> Any:
+    """The one user whom the text names by id, e-mail address, or full name and zip code; None if it names none."""
+    for user_id, user in package.database.users.items():
+        if re.search(rf"\b{re.escape(user_id)}\b", known) or user.email in known:
+            return user
+        names = (user.name.first_name, user.name.last_name)
+        if all(re.search(rf"\b{re.escape(name)}\b", known) for name in names) and user.address.zip in known:
+            return user
+    return None
