@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import CHATML, TOOLS, chatml_tokenizer
+from chat_samples import CHATML, TOOLS, chatml_tokenizer
 from sinkflex.envs.conversation import AgentAction, Message, ToolCall
 from sinkflex.policy.chat import WordFormat, parse_call_json
 from sinkflex.policy.template import TemplateFormat

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from sinkflex.envs import DualControlEnv
 from sinkflex.policy.model import Policy, build_tiny
-from sinkflex.rollout.scheduler import RolloutSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "environments.md"
 
@@ -38,14 +36,3 @@ def policy(domain: Any) -> Policy:
 @pytest.fixture
 def make_env(domain: Any) -> Any:
     return lambda: DualControlEnv(domain, max_turns=5, max_errors=3)
-
-
-def settings(**changes: Any) -> RolloutSettings:
-    base: dict[str, Any] = {
-        "temperature": 1.0,
-        "max_new_tokens": 20,
-        "max_total_tokens": 600,
-        "max_live_episodes": 64,
-        "system_prompt": False,
-    }
-    return RolloutSettings(**(base | changes))

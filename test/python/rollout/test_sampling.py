@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 import torch
-
 from sinkflex.rollout.sampling import sample
 
 

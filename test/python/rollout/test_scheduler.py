@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import settings
-
+from rollout_samples import settings
 from sinkflex.envs import DualControlEnv
 from sinkflex.envs.conversation import AgentAction, ToolCall
 from sinkflex.envs.domain import UserFault
