@@ -184,12 +184,13 @@ def _write(
     saver.save_pretrained(str(part))
     if tokenizer is not None:
         tokenizer.save_pretrained(str(part))
-    torch.save(optimizer.state_dict(), part / _OPTIMIZER)
+    with open(part / _OPTIMIZER, "wb") as file:  # a file of our own: torch's hides the system's error
+        torch.save(optimizer.state_dict(), file)
     sizes = {f.name: f.stat().st_size for f in sorted(part.iterdir())}
     record = {"v": 1, "state": asdict(state), "files": sizes, "random": _random_states(generators)}
     (part / _STATE).write_text(json.dumps(record), encoding="utf-8")
-    for file in (*part.iterdir(), part):
-        _flush(file)
+    for path in (*part.iterdir(), part):
+        _flush(path)
 
 
 def _publish(part: Path, final: Path) -> None:
