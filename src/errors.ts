@@ -160,17 +160,20 @@ export function nearest(word: string, candidates: readonly string[]): string | u
   let best: string | undefined;
   let least = Number.POSITIVE_INFINITY;
   for (const candidate of candidates) {
-    const gap = distance(typed, plain(candidate));
-    if (gap < least) [best, least] = [candidate, gap];
+    const other = plain(candidate);
+    const gap = distance(typed, other);
+    // More than one slip counts only in words that begin alike: `shwo` is show, `base` is not name.
+    const allowed = typed.length < 4 || typed[0] !== other[0] ? 1 : Math.ceil(typed.length * 0.4);
+    if (gap <= allowed && gap < least) [best, least] = [candidate, gap];
   }
-  return least <= (typed.length < 4 ? 1 : Math.ceil(typed.length * 0.4)) ? best : undefined;
+  return best;
 }
 
 function renderProblem({ code, what, where, why, fix }: Problem, look: Look): string {
   const lines = labelled("error", ["bold", "red"], what, look);
   const place = where ? `${paint("cyan", printable(placeText(where)), look)}  ` : "";
   lines.push(`${" ".repeat(LABEL_WIDTH)}${place}${paint("dim", code, look)}`);
-  if (where?.source !== undefined) lines.push("", ...frame(where, where.source, look), "");
+  if (where?.source !== undefined) lines.push("", ...frame(where, where.source, look), ...(why || fix ? [""] : []));
   if (why) lines.push(...labelled("why", "bold", why, look));
   if (fix) lines.push(...labelled("fix", ["bold", "green"], fix, look));
   return lines.join("\n");
