@@ -6,7 +6,8 @@ every suite with Gymnasium as `sinkflex/<suite>-v0`.
 
 from __future__ import annotations
 
-from .env import DualControlEnv, Snapshot
+from .env import DualControlEnv
+from .episode import Snapshot
 from .registry import MissingExtra, UnknownSuite, domain, make, register_suites, suites
 from .seeds import episode_seed
 

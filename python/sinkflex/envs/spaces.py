@@ -6,7 +6,7 @@ an environment; its shared-memory transport does not know them, hence `AsyncVect
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from gymnasium.spaces import Space
@@ -88,7 +88,7 @@ class ActionSpace(Space[AgentAction]):
     def __repr__(self) -> str:
         return f"ActionSpace({', '.join(tool.name for tool in self.tools)})"
 
-    def to_jsonable(self, sample_n: Sequence[AgentAction]) -> list[Any]:
+    def to_jsonable(self, sample_n: Iterable[AgentAction]) -> list[Any]:
         return [
             {
                 "text": a.text,
@@ -149,7 +149,7 @@ class ObservationSpace(Space[Observation]):
     def __repr__(self) -> str:
         return "ObservationSpace()"
 
-    def to_jsonable(self, sample_n: Sequence[Observation]) -> list[Any]:
+    def to_jsonable(self, sample_n: Iterable[Observation]) -> list[Any]:
         return [
             [
                 {

@@ -1,0 +1,156 @@
+"""mini-shop as a `Domain`: its splits, its words, its agents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from ..conversation import Message, ToolCall
+from ..domain import Agent, Score, Task, ToolSpec, User
+from ..problems import Problem
+from .baselines import HandOff, Noop, RandomAgent
+from .expert import Expert
+from .faulty import Faulty
+from .generator import LEVELS, build
+from .rules import POLICY
+from .scoring import score
+from .state import ShopState
+from .tasks import ShopTask, gold
+from .tools import AGENT_TOOLS, USER_TOOLS, call_tool
+from .user import Customer
+from .words import VOCABULARY
+
+SPLITS: Mapping[str, tuple[int, int]] = {
+    "train": (1_000_000, 20_000),
+    "tune": (2_000_000, 500),
+    "report": (3_000_000, 500),
+}
+"""Split to (first seed, number of tasks). The three ranges are disjoint, and a test holds that the contents are too."""
+
+PATTERN = (0, 1, 2, 3, 4, 4, 1, 2, 3, 0, 4, 1, 2, 3, 4, 0, 1, 2, 3, 4)
+"""The levels of every twenty tasks in a row: 15, 20, 20, 20 and 25 per cent."""
+
+_AGENTS: Mapping[str, Callable[[ShopTask, int], Agent]] = {
+    "noop": lambda task, seed: Noop(),
+    "random": lambda task, seed: RandomAgent(seed),
+    "expert": lambda task, seed: Expert(),
+    "gold": lambda task, seed: Expert(),
+    "faulty": Faulty,
+    "hand_off": lambda task, seed: HandOff(seed),
+}
+
+_PROBLEMS = {
+    "unreadable": "error unreadable",
+    "silent": "error silent",
+    "unknown_tool": "error unknown tool",
+    "users_tool": "error user tool",
+    "bad_json": "error arguments",
+    "missing": "error missing",
+    "unexpected": "error unexpected",
+    "mistyped": "error wrong",
+    "not_run": "error not run",
+}
+
+
+class MiniShop:
+    """Raises ValueError for levels that do not exist. Tasks are named `<split>-L<level>-<index>`; `index` counts within
+    the split over all levels, so a task keeps its name under any choice of levels."""
+
+    name = "mini-shop"
+    version = "1"
+    score_mode = "exact state"
+    policy_text = POLICY
+    agent_tools: Sequence[ToolSpec] = AGENT_TOOLS
+    user_tools: Sequence[ToolSpec] = USER_TOOLS
+
+    def __init__(self, levels: Sequence[int] | None = None) -> None:
+        chosen = LEVELS if levels is None else tuple(sorted(set(levels)))
+        if not chosen or not set(chosen) <= set(LEVELS):
+            raise ValueError(f"mini-shop has the levels 0 to 4, got {list(levels or ())}")
+        self.levels = chosen
+        self._ids: dict[str, tuple[str, ...]] = {}
+
+    def splits(self) -> Mapping[str, int]:
+        return {split: len(self.task_ids(split)) for split in SPLITS}
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        """In the order of their index, so the levels are interleaved and any prefix is a fair sample."""
+        if split not in self._ids:
+            numbered = ((index, PATTERN[index % len(PATTERN)]) for index in range(SPLITS[split][1]))
+            self._ids[split] = tuple(
+                f"{split}-L{level}-{index:05d}" for index, level in numbered if level in self.levels
+            )
+        return self._ids[split]
+
+    def task(self, task_id: str) -> Task:
+        """Of any level, whatever levels were chosen. Raises KeyError."""
+        return _task(task_id)
+
+    def start(self, task: Task) -> ShopState:
+        shop: ShopTask = task.data
+        return shop.start()
+
+    def call(self, state: ShopState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
+        return call_tool(state, requestor, call)
+
+    def user(self, task: Task, kind: str, seed: int) -> User:
+        return Customer(task.data, seed)
+
+    def greeting(self) -> str | None:
+        return None
+
+    def ends_episode(self, call: ToolCall) -> bool:
+        return call.name == "hand_off"
+
+    def score(self, task: Task, state: ShopState, transcript: Sequence[Message]) -> Score:
+        return score(task.gold, state)
+
+    def copy_state(self, state: ShopState) -> ShopState:
+        return state.copy()
+
+    def agent(self, name: str, task: Task, seed: int) -> Agent:
+        return _AGENTS[name](task.data, seed)
+
+    def phrase_problem(self, problem: Problem) -> str:
+        """Error observations in the closed vocabulary; the field is named where it is one of the schema's own."""
+        phrase = _PROBLEMS[problem.kind]
+        return f"{phrase} {problem.field}" if problem.kind in ("missing", "mistyped") else phrase
+
+    def closed_vocabulary(self) -> Sequence[str]:
+        """Every word an episode can hold, arguments and error observations included. Not covered: the policy text and
+        the tools' descriptions, which are ordinary English; the quick start trains with `system_prompt: none`."""
+        return VOCABULARY
+
+    def corpus(self) -> Iterable[str]:
+        """The policy, the tools and the vocabulary."""
+        yield POLICY
+        for tool in (*AGENT_TOOLS, *USER_TOOLS):
+            yield f"{tool.name} {tool.description}"
+        yield " ".join(VOCABULARY)
+
+    def data_sha256(self) -> str:
+        """Of the vocabulary and the first 500 tasks of every split: changes when words or generator do."""
+        return _data_sha256()
+
+
+@lru_cache(maxsize=8192)
+def _task(task_id: str) -> Task:
+    split, _, rest = task_id.partition("-L")
+    level, _, number = rest.partition("-")
+    start, count = SPLITS[split]
+    index = int(number) if number.isdigit() and len(number) == 5 else -1
+    if not 0 <= index < count or level != str(PATTERN[index % len(PATTERN)]):
+        raise KeyError(task_id)
+    content = build(start + index, int(level))
+    return Task(task_id, level, content, gold(content))
+
+
+@lru_cache(maxsize=1)
+def _data_sha256() -> str:
+    digest = hashlib.sha256(" ".join(VOCABULARY).encode())
+    for start, count in SPLITS.values():
+        for index in range(min(count, 500)):
+            digest.update(repr(build(start + index, PATTERN[index % len(PATTERN)])).encode())
+    return digest.hexdigest()
