@@ -1,8 +1,8 @@
 """Reference agents for retail: `noop`, `random` and `gold`.
 
 `noop` refuses everything: what it scores is the floor of the benchmark. `random` says and calls things that exist in
-the shop, with no idea. `gold` replays the task's gold actions as a conversation: it states each write as a plan, waits for
-the customer's yes, and tells the strings that the task requires. It alone reads the task's gold.
+the shop, with no idea. `gold` replays the task's gold actions as a conversation: it states each write as a plan, waits
+for the customer's yes, and tells the strings that the task requires. It alone reads the task's gold.
 """
 
 from __future__ import annotations

@@ -7,18 +7,21 @@ import random
 from collections.abc import Iterator, Sequence
 
 from ..domain import ToolSpec
+from . import speech
+from .agents import item_names
 from .customer import Customer
-from .identity import credentials
+from .identity import Credential, credentials
 from .package import RetailPackage
-from .wishes import topics
+from .plans import done, plan
+from .wishes import KINDS, Wish, topics
 
 SAMPLE = 120
 """Users, and as many orders; all 50 products."""
 
 
 def corpus(package: RetailPackage, tools: Sequence[ToolSpec]) -> Iterator[str]:
-    """Policy, tool schemas, tool results and first sentences of customers. Users and orders that belong to a test task
-    are left out, and so are the customers of test tasks."""
+    """Policy, tool schemas, tool results, and sentences of customers and agents in train tasks. The customers of test
+    tasks and their orders are left out."""
     yield package.policy
     for tool in tools:
         yield json.dumps(tool.as_function())
@@ -34,16 +37,25 @@ def corpus(package: RetailPackage, tools: Sequence[ToolSpec]) -> Iterator[str]:
     for entity in (*rng.sample(users, min(SAMPLE, len(users))), *rng.sample(orders, min(SAMPLE, len(orders)))):
         yield render(entity)
     train = [task for task_id, task in package.tasks.items() if task_id not in package.splits.get("test", ())]
+    names = item_names(package)
     for task in train:
+        wishes = topics(package, task)
         for seed in range(2):
-            yield Customer(topics(package, task), credentials(package, task), str(seed)).open().text
+            yield Customer(wishes, credentials(package, task), str(seed)).open().text
+        yield from (speech.credential(who) for who in credentials(package, task))
+        yield from (speech.details(wish) for wish in wishes if isinstance(wish, Wish))
+        for action in task.evaluation_criteria.actions or ():
+            if action.name in KINDS:
+                yield plan(action.name, action.arguments, names)
+                yield done(action.name, action.arguments)
 
 
 def _customers(package: RetailPackage, task_ids: Sequence[str]) -> set[str]:
-    """Users whom a task touches: by a gold argument, or as the owner of an order in one."""
-    found = set()
-    for task_id in task_ids:
-        for action in package.tasks[task_id].evaluation_criteria.actions or ():
-            order = package.database.orders.get(action.arguments.get("order_id", ""))
-            found.add(action.arguments.get("user_id", order.user_id if order is not None else ""))
-    return found
+    """The users who are the customers of these tasks."""
+    known = {who for task_id in task_ids for who in credentials(package, package.tasks[task_id])}
+    return {
+        user_id
+        for user_id, user in package.database.users.items()
+        if Credential(email=user.email) in known
+        or Credential(name=f"{user.name.first_name} {user.name.last_name}", zip=user.address.zip) in known
+    }

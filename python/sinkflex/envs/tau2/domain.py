@@ -10,6 +10,7 @@ from ..domain import Agent, Score, Task, ToolSpec, User
 from .agents import GoldAgent, NoopAgent, RandomAgent
 from .corpus import corpus
 from .customer import Customer
+from .expert import ExpertAgent
 from .identity import Credential, credentials
 from .package import RetailPackage, load_retail
 from .scoring import dropped, gold_changes, score
@@ -21,10 +22,11 @@ GREETING = "Hi! How can I help you today?"
 """The assistant's first words in tau2-bench's orchestrator: not policy output."""
 
 KNOWN_ODD: Mapping[str, str] = {
-    "10": "gold hands over to a human without a write, although the policy allows returns to the original payments",
-    "64": "gold calls an exchange on a pending order, which errs, before the modification that the text asks for",
-    "100": "gold modifies a pending order although the text asks for a return and an exchange of the same items",
-    "105": "gold exchanges with a gift card that cannot cover the difference: it errs, and doing nothing is rewarded",
+    "10": "gold only hands over to a human: returning both orders to their original payments first, as the policy "
+    "allows, scores 0",
+    "64": "gold tries an exchange on a pending order, which errs, before it modifies the order",
+    "100": "the text names no payment method; gold pays with the credit card an order that was paid with PayPal",
+    "105": "gold's only write errs (the gift card cannot cover the difference): doing nothing is rewarded",
 }
 """Tasks whose gold is bad or odd. They are scored as the package scores them; a report names those it contains."""
 
@@ -107,8 +109,10 @@ class RetailDomain:
                 return RandomAgent(self.package, self._tools, f"{seed}/{task.id}")
             case "gold":
                 return GoldAgent(self.package, task.data)
+            case "expert":
+                return ExpertAgent()
             case _:
-                raise KeyError(f"{self.name} has no agent {name!r}; it has: noop, random, gold")
+                raise KeyError(f"{self.name} has no agent {name!r}; it has: noop, random, gold, expert")
 
     def closed_vocabulary(self) -> Sequence[str] | None:
         return None

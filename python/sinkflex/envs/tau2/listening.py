@@ -107,12 +107,8 @@ _SOURCES = {
     "paypal": re.compile(r"\bpaypal"),
     "gift_card": re.compile(r"\bgift[ _]cards?"),
 }
-_NOT_PLANNED = re.compile(
-    r"[^.!?\n]*\b(cannot|can't|can not|not be able|unable|won't|will not|no longer|only be)\b[^.!?\n]*[.!?\n]?"
-)
+_LIMITS = re.compile(r"\b(cannot|can't|can not|not be able|unable|won't|will not|no longer (be|possible)|only be)\b")
 _EXCEPT = re.compile(r"\b(except|excluding|other than|besides|keep|keeping|remain\w*|not including|stays?|unchanged)\b")
-
-
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
 
 
@@ -162,7 +158,7 @@ def judge(wish: Wish, heard: Heard, known_orders: frozenset[str]) -> Verdict:
     """Whether the plan in the agent's words is the wish. `none`: no plan for anything is stated. A plan matches when
     it names the right action and, for items, each of them and what replaces it, and nothing in it contradicts the wish.
     `known_orders`: orders of earlier wishes, which a recapitulation may name."""
-    planned = _NOT_PLANNED.sub(" ", heard.text)
+    planned = " ".join(sentence for sentence in _SENTENCE.split(heard.text) if not _LIMITS.search(sentence))
     if not any(pattern.search(planned) for pattern in _VERB.values()):
         return "none"
     if not _VERB[wish.kind].search(planned):
