@@ -39,9 +39,9 @@ export const eventSchema = z.discriminatedUnion("type", [
     python: z.string(),
     platform: z.string(),
     verb: z.string(),
-    attempt: z.int(),
-    run: z.string(),
-    seed: z.number(),
+    attempt: z.int().nullable(),
+    run: z.string().nullable(),
+    seed: z.number().nullable(),
   }),
   event("phase", { phase: z.string(), step: z.number(), total: maybe, detail: z.string().nullish() }),
   event("plan", {

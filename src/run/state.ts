@@ -197,7 +197,13 @@ function apply(state: State, event: Event): State {
     case "attempt":
       return onAttempt(state, event);
     case "hello":
-      return { ...state, run: event.run, seed: event.seed, attempt: event.attempt, status: "running" };
+      return {
+        ...state,
+        run: event.run ?? state.run,
+        seed: event.seed ?? state.seed,
+        attempt: event.attempt ?? state.attempt,
+        status: "running",
+      };
     case "phase":
       return { ...state, phase: event, beat: null };
     case "plan":

@@ -34,6 +34,10 @@ export interface Look {
   elapsed?: number;
   /** One sentence from the command line, such as what Ctrl-C will do. */
   notice?: string;
+  /** The command line has asked for the end. */
+  stopping?: boolean;
+  /** The run left no `end` and nobody works on it any more. */
+  interrupted?: boolean;
 }
 
 const MOST_ROWS = 12;
@@ -62,7 +66,7 @@ export function view(state: State, look: Look): string[] {
   const head = [title(state, look, paint), ...progress(state, look, paint), ...facts(state, look, paint)];
   const warnings = state.warnings.slice(-4).flatMap((warning) => warningRows(warning, look.width, paint));
   const foot = [...curve(state, look, paint), ...evaluations(state, look, paint), ...waiting(state, look, paint)];
-  if (look.notice !== undefined) foot.push(paint("dim", clip(look.notice, look.width)));
+  if (look.notice !== undefined) foot.push(paint(look.stopping ? "yellow" : "dim", clip(look.notice, look.width)));
   const taken = head.length + gap(warnings) + gap(foot) + 3;
   const room = look.height === undefined ? MOST_ROWS : Math.max(1, Math.min(MOST_ROWS, look.height - taken));
   return join([head, warnings, steps(state, look, paint, room), foot]);
@@ -89,7 +93,9 @@ function edges(
   return shownLeft === "" ? paint[1](shownRight) : `${paint[0](shownLeft)}${blanks}${paint[1](shownRight)}`;
 }
 
-export function statusText(state: State): string {
+export function statusText(state: State, look: Pick<Look, "stopping" | "interrupted"> = {}): string {
+  if (state.end === null && look.interrupted) return "interrupted";
+  if (state.end === null && look.stopping) return "stopping";
   const phase = state.phase === null ? undefined : (PHASES[state.phase.phase] ?? state.phase.phase);
   if (state.status === "starting") return "starting";
   if (state.status !== "running") return state.status;
@@ -97,12 +103,14 @@ export function statusText(state: State): string {
 }
 
 function title(state: State, look: Look, paint: Paint): string {
-  const style = STATUS_STYLE[state.status];
+  const style = look.interrupted || look.stopping ? "yellow" : STATUS_STYLE[state.status];
   const attempt = state.attempt > 1 ? ` (attempt ${state.attempt})` : "";
-  return edges(`${state.run || "run"}${attempt}`, statusText(state), look.width, [
-    (text) => paint("bold", text),
-    (text) => paint(["bold", style], text),
-  ]);
+  return edges(
+    `${state.run || "run"}${attempt}`,
+    look.stopping && state.end === null ? "stopping" : statusText(state),
+    look.width,
+    [(text) => paint("bold", text), (text) => paint(["bold", style], text)],
+  );
 }
 
 interface Stage {
@@ -133,7 +141,7 @@ function progress(state: State, look: Look, paint: Paint): string[] {
   const at = stage(state);
   if (at === null) return [clip(`${state.phase?.detail ?? "waiting for the worker"}  ${elapsed}`, look.width)];
   const label = `${at.name} ${at.done} of ${at.total}`;
-  const live = state.status === "running" || state.status === "starting";
+  const live = state.end === null && !look.interrupted;
   const times = live && at.left !== null && at.left > 0 ? `${elapsed}, ${duration(at.left)} left` : elapsed;
   const room = Math.min(50, look.width - label.length - times.length - 4);
   if (room < 6) return [clip(`${label}  ${times}`, look.width)];
@@ -173,7 +181,7 @@ function facts(state: State, look: Look, paint: Paint): string[] {
 export function warningRows(warning: Warning, width: number, paint: Paint): string[] {
   const times = warning.count > 1 ? ` (${warning.count} times)` : "";
   const fix = warning.fix === null ? "" : ` ${warning.fix}`;
-  const text = printable(`${warning.what}${times}${fix}`);
+  const text = printable(`${warning.what}${fix}${times}`);
   return wrapText(text, width - 9, true).map(
     (row, index) => `${index === 0 ? paint("yellow", "warning") : " ".repeat(7)}  ${row}`,
   );
@@ -237,7 +245,7 @@ function evaluations(state: State, look: Look, paint: Paint): string[] {
 
 function waiting(state: State, look: Look, paint: Paint): string[] {
   const beat = state.beat;
-  if (beat === null || !beat.waiting_for || state.end !== null) return [];
+  if (beat === null || !beat.waiting_for || state.end !== null || look.interrupted) return [];
   const parts = [printable(beat.waiting_for), ...(beat.rss_bytes ? [`memory ${bytes(beat.rss_bytes)}`] : [])];
   return [labelled("waiting for", fitting(parts, " · ", look.width - LABEL - 2), paint)];
 }

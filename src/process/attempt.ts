@@ -1,0 +1,185 @@
+/** One attempt of a run with all that belongs to it: record, worker, stop ladder, lock, summary. */
+import { closeSync, fstatSync, openSync, readSync } from "node:fs";
+import { join, relative } from "node:path";
+import { type ErrorCode, EXIT, type Problem, UserError } from "../errors.js";
+import { type Event, PROTOCOL_VERSION, SEQ_CLI } from "../protocol/events.js";
+import type { Begun } from "../run/begin.js";
+import { FILES, lastCheckpoint, runOptions, writeJson } from "../run/dir.js";
+import { Recorder } from "../run/record.js";
+import { reduce, type State } from "../run/state.js";
+import { type Summary, summarise } from "../run/summary.js";
+import { StopLadder } from "./ladder.js";
+import { workerEnvironment } from "./python.js";
+import { type Outcome, supervise } from "./supervise.js";
+import { Worker } from "./worker.js";
+
+export interface Watcher {
+  lines(bytes: Buffer): void | Promise<void>;
+  event(state: State, event: Event): void;
+  notice(text: string, stopping: boolean): void;
+}
+
+export interface Ended {
+  state: State;
+  exitCode: number;
+  failure: UserError | null;
+}
+
+const NOTICES = [
+  "Stopping: finishing the step and saving a checkpoint. Press Ctrl-C again to stop now.",
+  "Stopping now: the step under way is lost, saved checkpoints stay.",
+  "Killing the worker.",
+] as const;
+
+/** Runs the worker to its end. The run directory is left locked by nobody and with a summary. */
+export async function runAttempt(begun: Begun, python: string, watcher: Watcher): Promise<Ended> {
+  const { dir, lock } = begun;
+  const ladder = new StopLadder((presses) => watcher.notice(NOTICES[presses - 1] ?? NOTICES[2], true));
+  let recorder: Recorder | undefined;
+  try {
+    recorder = new Recorder(dir);
+    const state = await marked(begun, recorder, watcher);
+    const log = join(dir, FILES.log);
+    const worker = await Worker.start({
+      command: python,
+      args: ["-P", "-m", "sinkflex", "train", FILES.run],
+      cwd: dir,
+      env: workerEnvironment(process.env),
+      log,
+    }).catch((cause: NodeJS.ErrnoException) => {
+      throw notStarted(python, cause);
+    });
+    lock.noteWorker(worker.pid);
+    ladder.attach(worker);
+    const record = recorder;
+    const outcome = await supervise(worker, state, log, {
+      record: (lines) => record.write(lines),
+      lines: (bytes) => watcher.lines(bytes),
+      event: (next, event) => watcher.event(next, event),
+      stoppedBy: () => ladder.first,
+    });
+    const ended = verdict(outcome, begun, ladder.first);
+    leaveSummary(begun, ended);
+    return ended;
+  } catch (error) {
+    if (!(error instanceof UserError)) throw error;
+    const failed = { state: begun.state, exitCode: error.exitCode, failure: error };
+    leaveSummary(begun, failed);
+    return failed;
+  } finally {
+    recorder?.close();
+    ladder.dispose();
+    lock.release();
+  }
+}
+
+/** A resume leaves a mark in the record, so that a replay knows where the step counter may go back. */
+async function marked({ file, state }: Begun, recorder: Recorder, watcher: Watcher): Promise<State> {
+  const { attempt, resume } = file;
+  if (resume === null) return state;
+  const event: Event = {
+    v: PROTOCOL_VERSION,
+    seq: SEQ_CLI,
+    t: 0,
+    type: "attempt",
+    attempt,
+    step: resume.step,
+    checkpoint: relative(file.run_dir, resume.checkpoint),
+  };
+  const bytes = Buffer.from(`${JSON.stringify(event)}\n`);
+  recorder.write(bytes);
+  await watcher.lines(bytes);
+  const next = reduce(state, event);
+  watcher.event(next, event);
+  return next;
+}
+
+function verdict(outcome: Outcome, begun: Begun, stoppedBy: NodeJS.Signals | null): Ended {
+  const { state, recordError } = outcome;
+  const end = state.end;
+  const again = goOn(begun);
+  const logIs = `The log is ${join(begun.dir, FILES.log)}.`;
+  const left = `${again} ${logIs}`;
+  if (recordError instanceof UserError) {
+    const failure = new UserError(recordError.problems, {
+      left: `The run was stopped. ${left}`,
+      exitCode: EXIT.failed,
+    });
+    return { state, exitCode: EXIT.failed, failure };
+  }
+  if (end === null || end.status === "failed") {
+    const error = end?.error;
+    const problem: Problem = {
+      code: (error?.code ?? "SF-WORKER-FAILED") as ErrorCode,
+      what: error?.what ?? "The run failed, and the worker did not say why.",
+      where: error?.where ? { file: error.where, line: 0, col: 0 } : undefined,
+      why: error?.why ?? undefined,
+      fix: error?.fix ?? again,
+    };
+    const code = end?.exit_code === EXIT.usage || end?.exit_code === EXIT.environment ? end.exit_code : EXIT.failed;
+    return {
+      state,
+      exitCode: code,
+      failure: new UserError(problem, { left: error?.fix ? left : logIs, exitCode: code }),
+    };
+  }
+  if (end.status === "completed") return { state, exitCode: EXIT.ok, failure: null };
+  const fromOutside = stoppedBy === "SIGTERM" || stoppedBy === "SIGHUP";
+  const terminated = fromOutside || (stoppedBy === null && end.exit_code === EXIT.terminated);
+  return { state, exitCode: terminated ? EXIT.terminated : EXIT.interrupted, failure: null };
+}
+
+function goOn({ dir, file }: Begun): string {
+  const last = lastCheckpoint(dir);
+  if (last === null) return "No checkpoint was written: start the run anew.";
+  return `The last checkpoint is of step ${last.step}: \`sinkflex train --resume ${file.run}${runOptions(dir)}\` goes on from there.`;
+}
+
+function leaveSummary({ dir, file }: Begun, { state, exitCode, failure }: Ended): void {
+  const last = lastCheckpoint(dir);
+  const summary: Summary = summarise(state, {
+    run: file.run,
+    seed: Number(file.config.seed),
+    attempt: file.attempt,
+    config_sha256: file.config_sha256,
+    exitCode,
+    status: failure !== null ? "failed" : state.end?.status === "completed" ? "completed" : "stopped",
+    checkpoint: last === null ? null : relative(dir, last.checkpoint),
+  });
+  try {
+    writeJson(join(dir, FILES.summary), summary);
+  } catch (error) {
+    // On a full disk the record has already failed, and that is what is reported.
+    if (failure === null) throw error;
+  }
+}
+
+function notStarted(python: string, cause: NodeJS.ErrnoException): UserError {
+  return new UserError(
+    {
+      code: "SF-PYTHON-NOT-FOUND",
+      what: `${python} can't be started (${cause.code ?? cause.message}).`,
+      fix: "Run `sinkflex doctor`.",
+    },
+    { cause },
+  );
+}
+
+const TAIL_BYTES = 64 * 1024;
+
+/** The last lines of a log, for a crash. */
+export function lastLines(path: string, count: number): string[] {
+  try {
+    const file = openSync(path, "r");
+    try {
+      const { size } = fstatSync(file);
+      const buffer = Buffer.alloc(Math.min(size, TAIL_BYTES));
+      readSync(file, buffer, 0, buffer.length, size - buffer.length);
+      return buffer.toString("utf8").trimEnd().split("\n").slice(-count);
+    } finally {
+      closeSync(file);
+    }
+  } catch {
+    return [];
+  }
+}
