@@ -20,6 +20,8 @@ from sinkflex.refusal import Refusal
 _T = TypeVar("_T")
 _MAY_BE_ABSENT: dict[str, Any] = {"may_be_absent": True}
 
+Suite = Literal["mini-shop", "tau2-retail"]
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -37,7 +39,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    suite: Literal["mini-shop", "tau2-retail"]
+    suite: Suite
     split: str = "train"
     user: Literal["scripted"] = "scripted"
     max_turns: int = 12
@@ -95,7 +97,7 @@ class Optim:
 class Demonstrations:
     """`steps` supervised steps on demonstrations of one scripted agent."""
 
-    agent: str
+    agent: Literal["expert", "faulty", "gold"]
     steps: int
 
 
@@ -125,7 +127,7 @@ class Train:
 class Eval:
     """Step 0 and the last step are measured on `report_split`, the steps between on `split`."""
 
-    suites: tuple[str, ...]
+    suites: tuple[Suite, ...]
     every: int = 10
     split: str = "tune"
     tasks: int = 60

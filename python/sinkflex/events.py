@@ -4,7 +4,8 @@ Envelope {"v": 1, "seq": n, "t": seconds since the worker started, "type": ...}.
 without gaps; a number that is not finite travels as null and its path ("metrics.kl") is listed in `nonfinite`; a line
 has at most 64 kB (longer text is cut and says so). Keys ending in _s, _per_second, rss_bytes, pid, t and seq, and every
 `beat`, are clocks; the rest is the same for the same config and seed.
-A reader that went away ends the run: `on_gone` is called once and later events are dropped.
+A reader that went away ends the run: `on_gone` is called once and later events are dropped. After a signal a blank line
+may precede an event: a line that the signal may have cut short is ended before the next one starts.
 """
 
 from __future__ import annotations
@@ -67,12 +68,11 @@ class Events:
         return cls(None, records=records)
 
     def emit(self, type: str, **fields: Any) -> None:
-        """Write one event. TypeError when a field is not JSON: metrics are plain numbers, never tensors."""
+        """Write one event; nothing follows an `end`. TypeError when a field is not JSON: metrics are plain numbers."""
         with self._lock:
             if type == "checkpoint":
                 self.status.checkpoint = fields["path"]
-            self.ended = self.ended or type == "end"
-            if self.gone:
+            if self.gone or self.ended:
                 return
             event = {"v": 1, "seq": self._seq, "t": round(time.monotonic() - self._start, 6), "type": type, **fields}
             line = encode(event)
@@ -81,11 +81,12 @@ class Events:
                 self._records.append(json.loads(line))
             elif self._fd is not None:
                 self._write(self._fd, line)
+            self.ended = type == "end"
         if self.gone:
             self.on_gone()
 
     def _write(self, fd: int, line: bytes) -> None:
-        """A signal may raise between two parts of a line; then the next event starts on a fresh one."""
+        """A signal handler may raise in between; then the next event starts on a fresh line."""
         torn, self._torn = self._torn, True
         try:
             _write_all(fd, b"\n" + line if torn else line)
@@ -126,7 +127,8 @@ class Beat:
     def stop(self) -> None:
         """Returns when no further beat can follow."""
         self._over.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._over.wait(self._seconds):
