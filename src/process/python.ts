@@ -8,6 +8,7 @@ import { delimiter, join } from "node:path";
 import { type FoundPython, judgePython, probePython, supportedPythons } from "../../scripts/bootstrap.js";
 import { UserError } from "../errors.js";
 import { PACKAGE_ROOT, readyEnvironment } from "./environment.js";
+import type { Report } from "./progress.js";
 
 export interface ResolveOptions {
   /** --python */
@@ -19,6 +20,8 @@ export interface ResolveOptions {
   /** --json: no questions either, a script is reading. */
   json: boolean;
   env?: NodeJS.ProcessEnv;
+  /** Where a build is told; stderr unless given. */
+  report?: Report;
 }
 
 export interface ResolvedPython {
@@ -39,7 +42,7 @@ export async function resolvePython(options: ResolveOptions): Promise<ResolvedPy
   if (ready) return { path: ready.python, source: "managed" };
   if (!options.yes) await permission(options, env);
   const [{ buildEnvironment }, { reportTo }] = await Promise.all([import("./build.js"), import("./progress.js")]);
-  const built = await buildEnvironment({ env, report: await reportTo(process.stderr, env) });
+  const built = await buildEnvironment({ env, report: options.report ?? (await reportTo(process.stderr, env)) });
   return { path: built.python, source: "managed" };
 }
 
