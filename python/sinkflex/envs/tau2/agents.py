@@ -89,47 +89,60 @@ class RandomAgent:
 
 
 class GoldAgent:
+    """`left`: gold actions not yet replayed. `reports`: what the customer has to be told about those that were."""
+
     def __init__(self, package: RetailPackage, task: Any) -> None:
         criteria = task.evaluation_criteria
         self.names = item_names(package)
         self.left: list[Any] = list(criteria.actions or ())
         self.strings = tuple(criteria.communicate_info or ())
+        self.reports: list[str] = []
+        self.called: Any = None
         self.plans = 0
         self.asked = False
-        self.called: Any = None
 
     def act(self, observation: Observation) -> AgentAction:
         last = observation[-1]
         if last.role == "user":
             self.asked = last.content.endswith("?")
         if self.called is not None:
-            called, self.called = self.called, None
-            if called.name == TRANSFER:
-                return AgentAction(text=HAND_OVER)
-            if called.name in KINDS:
-                return AgentAction(text=self._report(called, last))
-        if self.asked and not self._reads_left():
+            self._note(self.called, last)
+            self.called = None
+        following = self.left[0].name if self.left else None
+        if self.reports and (last.is_error or following is None or self._writes_left()):
+            return self._report()
+        if following is not None and following not in (*KINDS, TRANSFER):
+            return self._call()
+        if self.asked:
             return AgentAction(text=self._answer())
-        if not self.left or (self.left[0].name == TRANSFER and "human agent" not in last.content):
+        if following == TRANSFER and (self.reports or "human agent" in last.content):
+            return self._call()
+        if following not in KINDS:
             return AgentAction(text=IMPOSSIBLE)
-        if self.left[0].name in KINDS and not self._agreed(last):
-            self.plans += 1
-            return AgentAction(text=plan(self.left[0].name, self.left[0].arguments, self.names))
+        if self.plans >= MAX_PLANS or (self.plans > 0 and last.content.startswith("Yes")):
+            return self._call()
+        self.plans += 1
+        return AgentAction(text=plan(self.left[0].name, self.left[0].arguments, self.names))
+
+    def _call(self) -> AgentAction:
         self.plans = 0
         self.called = self.left.pop(0)
         return AgentAction(tool_calls=(ToolCall(self.called.name, dict(self.called.arguments)),))
 
-    def _reads_left(self) -> bool:
-        return bool(self.left) and self.left[0].name not in (*KINDS, TRANSFER)
+    def _note(self, called: Any, result: Message) -> None:
+        if called.name in KINDS:
+            self.reports.append(IMPOSSIBLE if result.is_error else done(called.name, called.arguments))
+        elif called.name == TRANSFER:
+            self.reports.append(HAND_OVER)
 
-    def _agreed(self, last: Message) -> bool:
-        return self.plans > 0 and (self.plans >= MAX_PLANS or last.content.startswith("Yes"))
-
-    def _report(self, called: Any, result: Message) -> str:
-        words = IMPOSSIBLE if result.is_error else done(called.name, called.arguments)
+    def _report(self) -> AgentAction:
         # The customer may leave now: whatever has to be told is told with the last write.
-        last_write = not any(action.name in KINDS for action in self.left)
-        return f"{words} {self._answer()}" if last_write and self.strings else words
+        words = self.reports + ([self._answer()] if self.strings and not self._writes_left() else [])
+        self.reports = []
+        return AgentAction(text=" ".join(words))
+
+    def _writes_left(self) -> bool:
+        return any(action.name in KINDS for action in self.left)
 
     def _answer(self) -> str:
         return f"Here is what you asked for: {', '.join(self.strings)}." if self.strings else IMPOSSIBLE

@@ -210,7 +210,7 @@ class Customer:
         self.mind.patience -= 1
         if self.mind.patience > 0:
             return UserTurn(words)
-        return UserTurn("This is not getting me anywhere. Goodbye.", stop=True, reason="gave_up")
+        return UserTurn("This is not getting me anywhere. Goodbye.", stop=True, reason="user_gave_up")
 
     def _known_orders(self) -> frozenset[str]:
         seen = (topic for topic in self.topics[: self.mind.at] if isinstance(topic, Wish))

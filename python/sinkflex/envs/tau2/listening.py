@@ -17,7 +17,10 @@ from .wishes import Item, Wish
 Verdict = Literal["match", "contradiction", "none"]
 Slot = Literal["identity", "order", "items", "payment", "reason", "address"]
 
-_TRANSFER = re.compile(r"\btransferred to (a )?human|transfer(ring)? you to (a )?human")
+_TRANSFER = re.compile(
+    r"\byou(('re| are) (now )?being| have been| will be) transferred to (a |our )?human|"
+    r"\bi('m| am) (now )?transferring you|\bi('ve| have) transferred you"
+)
 _MORE = re.compile(
     r"[^.!?]*\b(anything|something) else\b[^.!?]*[.!?]*|[^.!?]*\b(further|more) (help|assistance)\b[^.!?]*[.!?]*"
 )
@@ -139,7 +142,7 @@ def hear(agent_text: str) -> Heard:
         text=text,
         affirmed=affirmed,
         more=text != lower.strip(),
-        transferred=bool(_TRANSFER.search(lower)),
+        transferred=any(_TRANSFER.search(sentence) for sentence in sentences if not sentence.endswith("?")),
         confirms=bool(_CONFIRM.search(_CONFIRM_DETAIL.sub(" ", asking))),
         done=bool(_DONE.search(affirmed)),
         refuses=affirmed != " ".join(sentences),
