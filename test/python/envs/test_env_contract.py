@@ -7,10 +7,9 @@ import warnings
 
 import gymnasium
 import pytest
+import sinkflex.envs as envs
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env
-
-import sinkflex.envs as envs
 from sinkflex.envs import DualControlEnv
 from sinkflex.envs.conversation import AgentAction, Message, ToolCall
 from sinkflex.envs.spaces import ActionSpace, ObservationSpace
@@ -42,8 +41,8 @@ def test_the_page_shows_a_working_domain(lamp):
 
 
 def test_the_first_example_of_the_page_runs():
-    from pathlib import Path
     import re
+    from pathlib import Path
 
     page = Path(__file__).resolve().parents[3] / "docs" / "environments.md"
     block = re.findall(r"```python\n(import gymnasium\n.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]

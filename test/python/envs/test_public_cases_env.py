@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from gymnasium.error import ResetNeeded
-
 from sinkflex.envs import DualControlEnv, episode_seed, make
 from sinkflex.envs.arguments import check_arguments
 from sinkflex.envs.conversation import AgentAction, ToolCall
@@ -58,7 +57,9 @@ def with_user(lamp, user):
 def test_B45_parallel_results_stay_in_order_under_their_ids(lamp):
     env = started(lamp.Lamp(), max_turns=2)
     env.step(PLUG)
-    two = AgentAction(tool_calls=(ToolCall("switch", {"room": "attic"}, "b"), ToolCall("switch", {"room": "hall"}, "a")))
+    two = AgentAction(
+        tool_calls=(ToolCall("switch", {"room": "attic"}, "b"), ToolCall("switch", {"room": "hall"}, "a"))
+    )
     observation, _, terminated, truncated, info = env.step(two)
     assert [(m.tool_call_id, m.content) for m in observation] == [("b", "attic is on"), ("a", "hall is on")]
     assert truncated and not terminated and [c["name"] for c in info["tool_calls"]] == ["switch", "switch"]

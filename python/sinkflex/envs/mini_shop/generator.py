@@ -40,6 +40,12 @@ class _World:
         self.orders[order] = replace(self.orders[order], status=status)
 
 
+def essence(task: ShopTask) -> str:
+    """Who wants what about which order, without the world around it: tasks of equal essence are near twins."""
+    wishes = [w for wish in task.wishes for w in (wish, wish.instead) if w is not None]
+    return " ".join([task.name, task.zip, *(f"{wish.kind} {wish.order}" for wish in wishes)])
+
+
 def build(seed: int, level: int) -> ShopTask:
     """The task of a seed at a level."""
     rng = Random(seed)
