@@ -66,6 +66,7 @@ print(w.grad.item())
 """
 
 
+@pytest.mark.slow
 def test_B08_two_ranks_share_one_token_mean(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [

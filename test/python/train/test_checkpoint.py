@@ -275,6 +275,7 @@ except Refusal as refusal:
 FILES = ["model.safetensors", "optimizer.pt", "trainer.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "failing"), [(16, 0), (512, 1), (8192, 2)])
 def test_a_full_disk_is_one_clear_refusal_and_loses_nothing(tmp_path: Path, limit: int, failing: int) -> None:
     """The write fails in the weights, in the optimiser's state, or in trainer.json."""

@@ -67,6 +67,7 @@ def test_control_lines_may_arrive_in_pieces_and_nonsense_is_passed_over(start: C
     assert "dance" in log
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_killed_parent_takes_the_worker_and_its_children_along(run_json: Path) -> None:
     """The command line dies by SIGKILL while the worker is inside torch: nothing of the group is left."""
@@ -107,6 +108,7 @@ def _gone_now(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_end_of_input_ends_a_busy_worker(start: Callable[..., Any]) -> None:
     worker = start(BUSY)
     worker.until("plan")
@@ -140,6 +142,7 @@ def train(run, events, control):
     assert end["checkpoint"] == "checkpoints/step-000002"
 
 
+@pytest.mark.slow
 def test_a_termination_signal_ends_a_worker_that_is_inside_torch(start: Callable[..., Any]) -> None:
     worker = start(BUSY)
     worker.until("plan")
@@ -168,6 +171,7 @@ def train(run, events, control):
     assert worker.rest()[-1]["status"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_reader_of_events_that_is_gone_ends_the_worker(start: Callable[..., Any]) -> None:
     worker = start(
         """
@@ -184,6 +188,7 @@ def train(run, events, control):
     assert worker.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_thread_that_never_ends_does_not_keep_a_finished_worker(start: Callable[..., Any]) -> None:
     worker = start(
         """
