@@ -141,7 +141,7 @@ def test_an_enumeration_is_held(lamp):
 def test_snapshot_continues_exactly_and_as_often_as_wanted():
     env, other = envs.make("mini-shop"), envs.make("mini-shop")
     for seed in range(12):
-        observation, info = env.reset(seed=seed)
+        observation, _ = env.reset(seed=seed)
         agent = env.domain.agent("expert", env.task, 0)
         played, over = [], False
         while not over:

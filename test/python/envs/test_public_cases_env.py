@@ -328,10 +328,10 @@ def test_B87_a_silent_user_excludes_the_episode(lamp):
 
 def test_B88_reasoning_only_output_ends_by_the_default_limits(lamp):
     env = started(lamp.Lamp())
-    for turns in range(1, 1000):
+    turns, over = 0, False
+    while not over and turns < 1000:
         _, reward, terminated, truncated, info = env.step(AgentAction(thinking="hmm"))
-        if truncated or terminated:
-            break
+        turns, over = turns + 1, terminated or truncated
     assert turns <= 12 and truncated and info["reason"] == "too_many_errors" and reward == 0.0
 
 

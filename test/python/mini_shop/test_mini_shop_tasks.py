@@ -57,7 +57,7 @@ def test_no_content_occurs_twice_within_or_across_splits(shop):
         essences[split] = {essence(task) for task in tasks}
     assert len(contents) == 21_000
     assert all(not essences[a] & essences[b] for a, b in itertools.combinations(SPLIT_SIZES, 2))
-    assert len(essences["report"]) >= 490 and len(essences["train"]) > 19_900
+    assert len(essences["report"]) >= 490 and len(essences["train"]) >= 19_000
 
 
 def test_the_data_are_pinned(shop):
