@@ -16,8 +16,9 @@ finite reaches exactly the rows that see it. Errors: ValueError naming the argum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import torch
 
@@ -58,15 +59,45 @@ def _flash_refusal(device: torch.device, layout: Layout | None) -> str | None:
     return None
 
 
-def _resolve(impl: str, device: torch.device, dtype: torch.dtype, layout: Layout | None) -> str:
+def _resolve(impl: str, device: torch.device, layout: Layout) -> str:
     if impl == "auto":
-        return choose(device, dtype, layout).impl
+        return "flash" if _flash_refusal(device, layout) is None else "eager"
     if impl not in IMPLS:
         raise ValueError(f"impl is {impl!r}; allowed are auto, {', '.join(IMPLS)}")
     refusal = _flash_refusal(device, layout) if impl == "flash" else None
     if refusal is not None:
         raise ValueError(f"impl is 'flash', but {refusal}; impl='eager' supports this request")
     return impl
+
+
+@overload
+def sink_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None = None,
+    *,
+    layout: Layout,
+    window: int | None = None,
+    scale: float | None = None,
+    impl: str = "auto",
+    return_lse: Literal[False] = False,
+) -> torch.Tensor: ...
+
+
+@overload
+def sink_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None = None,
+    *,
+    layout: Layout,
+    window: int | None = None,
+    scale: float | None = None,
+    impl: str = "auto",
+    return_lse: Literal[True],
+) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
 def sink_attention(
@@ -93,29 +124,20 @@ def sink_attention(
     for name, tensor, rows, of in (("q", q, layout.num_queries, "num_queries"), ("k", k, layout.num_keys, "num_keys")):
         if tensor.shape[0] != rows:
             raise ValueError(f"{name} has {tensor.shape[0]} rows; layout.{of} is {rows}")
-    chosen = _resolve(impl, q.device, q.dtype, layout)
-    attend = reference.attend if chosen == "eager" else flash.attend
+    attend = reference.attend if _resolve(impl, q.device, layout) == "eager" else flash.attend
     used_scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     out, lse = attend(q, k, v, sinks, layout, window, used_scale)
-    if not bool(torch.isfinite(out.detach()).all()):
+    if not math.isfinite(float(out.detach().sum())):
         poisoned = ~(torch.isfinite(k).all(-1) & torch.isfinite(v).all(-1)).unsqueeze(-1)
         if bool(poisoned.any()):
-            # 0 * NaN is NaN, so a masked product leaks. Zero the bad rows, then mark those who do see one: with all
+            # 0 * NaN is NaN, so masked products leak. Zero the bad rows, then mark the rows that do see one: with all
             # scores equal no weight underflows, and the output is positive exactly there.
-            out, lse = attend(
-                q,
-                k.masked_fill(poisoned, 0.0),
-                v.masked_fill(poisoned, 0.0),
-                None if sinks is None else sinks,
-                layout,
-                window,
-                used_scale,
-            )
+            clean = (k.masked_fill(poisoned, 0.0), v.masked_fill(poisoned, 0.0))
+            out, lse = attend(q, *clean, sinks, layout, window, used_scale)
             with torch.no_grad():
                 marks = poisoned.to(q.dtype).expand_as(v).contiguous()
-                seen, _ = attend(torch.zeros_like(q), torch.zeros_like(k), marks, None, layout, window, used_scale)
-            out = out.masked_fill(seen > 0, torch.nan)
-            lse = lse.masked_fill(seen[..., 0] > 0, torch.nan)
+                seen = attend(torch.zeros_like(q), torch.zeros_like(k), marks, None, layout, window, 1.0)[0] > 0
+            out, lse = out.masked_fill(seen, torch.nan), lse.masked_fill(seen[..., 0], torch.nan)
     return (out, lse) if return_lse else out
 
 
@@ -138,8 +160,8 @@ def padded_attention(
     queries (default: all) at the end of key_lengths[b] keys (default: lengths, or all keys where there are more of them
     than queries). Returns [batch, tokens, num_q_heads, head_dim]; padding rows are 0.
 
-    With `layout` the rows, flattened batch by batch, are described by it and the lengths must not be given: so a packed
-    batch is [1, heads, all tokens, head_dim] with Layout.from_lengths. Build the layout once and pass it to every layer.
+    With `layout` the rows, flattened batch by batch, are described by it, and lengths must not be given: a packed batch
+    is [1, heads, all tokens, head_dim] with Layout.from_lengths. Build the layout once and pass it to every layer.
     """
     _check_tensors(query, key, value, sinks, ("batch", "num_q_heads", "tokens", "head_dim"), heads_at=1)
     batch, heads, tokens, dim = query.shape
@@ -155,9 +177,8 @@ def padded_attention(
         layout = Layout.padded(q_lengths, tokens, key_lengths=k_lengths, key_width=width)
     elif lengths is not None or key_lengths is not None:
         raise ValueError("lengths or key_lengths is given together with layout; the layout holds them already")
-    flat = [x.transpose(1, 2).flatten(0, 1) for x in (query, key, value)]
-    out = sink_attention(*flat, sinks, layout=layout, window=window, scale=scale, impl=impl)
-    assert isinstance(out, torch.Tensor)
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    out = sink_attention(q, k, v, sinks, layout=layout, window=window, scale=scale, impl=impl)
     return out.view(batch, tokens, heads, dim)
 
 
@@ -187,10 +208,10 @@ def decode_attention(
             raise ValueError(f"{name} has shape {tuple(given.shape)}; it needs one entry per row, ({q.shape[0]},)")
     if k_cache.shape[0] != q.shape[0]:
         raise ValueError(f"k_cache has {k_cache.shape[0]} rows; q has {q.shape[0]}")
-    if q.shape[0] and not 0 <= int(lengths.min()) <= int(lengths.max()) <= k_cache.shape[2]:
+    least, most = (int(x) for x in torch.aminmax(lengths)) if q.shape[0] else (0, 0)
+    if least < 0 or most > k_cache.shape[2]:
         raise ValueError(
-            f"lengths goes from {int(lengths.min())} to {int(lengths.max())}; allowed are 0 to {k_cache.shape[2]}, the "
-            "slots of the cache"
+            f"lengths goes from {least} to {most}; allowed are 0 to {k_cache.shape[2]}, the slots of the cache"
         )
     with torch.no_grad():
         used_scale = q.shape[-1] ** -0.5 if scale is None else float(scale)

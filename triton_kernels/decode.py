@@ -1,15 +1,17 @@
 """Attention of a few new tokens over a dense key/value cache, many rows at once, without gradient.
 
 Shapes: q [batch, num_q_heads, new, head_dim]; caches [batch, num_kv_heads, slots, head_dim]. The query heads that share
-a key head are rows of one product, so keys and values are never repeated. A window that is shorter than the cache
-gathers only the keys in reach. The sink is one more column of the softmax.
+a key head are rows of one product, so keys and values are neither repeated nor, without a window, copied. A window that
+is short against the cache gathers only the keys in reach. Scores are in base 2, as in flash.py, with the sink as one
+more term of the denominator.
 """
 
 from __future__ import annotations
 
 import torch
 
-QUERY_ROWS = 1 << 24  # scores of one piece: longer chunks of queries are cut, so that memory stays bounded
+LOG2E = 1.4426950408889634
+PIECE = 1 << 24  # scores computed at once: a longer chunk of new tokens is cut, so that memory stays bounded
 
 
 def attend(
@@ -22,74 +24,69 @@ def attend(
     window: int | None,
     scale: float,
 ) -> torch.Tensor:
-    """Output [batch, num_q_heads, new, head_dim] in q's dtype. Query c of row b sits at lengths[b] - query_lengths[b] + c;
-    queries from query_lengths[b] on are padding and give 0."""
-    batch, heads, new, dim = q.shape
+    """Output [batch, num_q_heads, new, head_dim] in q's dtype.
+
+    Query c of row b sits at lengths[b] - query_lengths[b] + c (query_lengths None: new in every row). Queries from
+    query_lengths[b] on, and those before position 0, give 0.
+    """
+    batch, heads, new, _ = q.shape
     longest = int(lengths.max()) if batch else 0
     if longest == 0 or new == 0:
         return torch.zeros_like(q)
-    counts = torch.full_like(lengths, new) if query_lengths is None else query_lengths
-    first = (lengths - counts).unsqueeze(1)
     at = torch.arange(new, device=q.device)
-    position = first + at  # [batch, new]
-    real = (at < counts.unsqueeze(1)) & (position >= 0)
-    keys, values, slot = _keys(k_cache, v_cache, lengths, first, new, longest, window)
+    position = (lengths - (new if query_lengths is None else query_lengths)).unsqueeze(1) + at
+    blind = position < 0
+    if query_lengths is not None:
+        blind |= at >= query_lengths.unsqueeze(1)
+    keys, values, slot = _in_reach(k_cache, v_cache, lengths, position, longest, window)
     behind = position.unsqueeze(2) - slot.unsqueeze(1)  # [batch, new, keys]
-    hidden = (
-        (behind < 0) | (slot < 0).unsqueeze(1)
-        if window is None
-        else ((behind < 0) | (behind >= window) | (slot < 0).unsqueeze(1))
-    )
-    piece = max(1, QUERY_ROWS // (batch * heads * keys.shape[2]))
+    hidden = behind < 0
+    if window is not None:
+        hidden |= behind >= window
+        hidden |= slot.unsqueeze(1) < 0
+    some_blind = bool(blind.any())
+    piece = max(1, PIECE // (batch * heads * keys.shape[2]))
     parts = []
     for start in range(0, new, piece):
         rows = slice(start, start + piece)
-        out = _softmax(q[:, :, rows], keys, values, sinks, hidden[:, rows], scale)
-        out = out.masked_fill_(~real[:, None, rows, None], 0.0)
+        out = _weigh(q[:, :, rows], keys, values, sinks, hidden[:, rows], scale)
+        if some_blind:
+            out = out.masked_fill(blind[:, None, rows, None], 0.0)
         if not bool(torch.isfinite(out).all()):
             # Unused slots may hold anything, and 0 * NaN is NaN: once more with the slots that nobody sees at zero.
-            unseen = hidden[:, rows].all(1)[:, None, :, None]
-            out = _softmax(
-                q[:, :, rows],
-                keys.masked_fill(unseen, 0.0),
-                values.masked_fill(unseen, 0.0),
-                sinks,
-                hidden[:, rows],
-                scale,
-            ).masked_fill_(~real[:, None, rows, None], 0.0)
+            seen = ~(hidden[:, rows] | blind[:, rows, None])
+            unseen = ~seen.any(1)[:, None, :, None]
+            clean = (keys.masked_fill(unseen, 0.0), values.masked_fill(unseen, 0.0))
+            out = _weigh(q[:, :, rows], *clean, sinks, hidden[:, rows], scale)
+            out = out.masked_fill(blind[:, None, rows, None], 0.0)
         parts.append(out)
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
-def _keys(
+def _in_reach(
     k_cache: torch.Tensor,
     v_cache: torch.Tensor,
     lengths: torch.Tensor,
-    first: torch.Tensor,
-    new: int,
+    position: torch.Tensor,
     longest: int,
     window: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Keys and values [batch, num_kv_heads, keys, dim] that the queries can reach, and their slots [batch or 1, keys];
-    a slot below 0 is padding."""
-    device = lengths.device
-    if window is None or 2 * (window + new) > longest:
-        slot = torch.arange(longest, device=device).unsqueeze(0)
+    below 0 stands for a slot before the row's first."""
+    count = longest if window is None else window - 1 + position.shape[1]
+    if 2 * count > longest:  # a gathered key costs about as much as two in place
+        slot = torch.arange(longest, device=lengths.device).unsqueeze(0)
         return k_cache[:, :, :longest], v_cache[:, :, :longest], slot
     batch, num_kv_heads, slots, dim = k_cache.shape
-    slot = first - (window - 1) + torch.arange(window - 1 + new, device=device)
+    slot = position[:, -1:] + torch.arange(1 - count, 1, device=lengths.device)
     inside = slot.clamp(min=0).minimum((lengths - 1).clamp(min=0).unsqueeze(1))
-    row = torch.arange(batch * num_kv_heads, device=device).view(batch, num_kv_heads, 1) * slots
+    row = torch.arange(batch * num_kv_heads, device=lengths.device).view(batch, num_kv_heads, 1) * slots
     index = (row + inside.unsqueeze(1)).flatten()
-    shape = (batch, num_kv_heads, window - 1 + new, dim)
-    return (
-        k_cache.reshape(-1, dim).index_select(0, index).view(shape),
-        v_cache.reshape(-1, dim).index_select(0, index).view(shape),
-        slot,
-    )
+    keys, values = (x.reshape(-1, dim).index_select(0, index) for x in (k_cache, v_cache))
+    return keys.view(batch, num_kv_heads, count, dim), values.view(batch, num_kv_heads, count, dim), slot
 
 
-def _softmax(
+def _weigh(
     q: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
@@ -97,18 +94,19 @@ def _softmax(
     hidden: torch.Tensor,
     scale: float,
 ) -> torch.Tensor:
-    """Attention of q [batch, num_q_heads, new, dim] over keys hidden where `hidden` [batch, new, keys] says so."""
+    """Attention of q [batch, num_q_heads, new, dim] over the keys not hidden by `hidden` [batch, new, keys]."""
     batch, heads, new, dim = q.shape
     num_kv_heads, count = keys.shape[1], keys.shape[2]
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
-    repeat = heads // num_kv_heads
-    grouped = q.to(exact).reshape(batch * num_kv_heads, repeat * new, dim) * scale
-    flat_keys = keys.to(exact).flatten(0, 1)
-    flat_values = values.to(exact).flatten(0, 1)
-    scores = torch.bmm(grouped, flat_keys.transpose(1, 2)).view(batch, heads, new, count)
-    columns = scores.new_empty(batch, heads, new, count + 1)
-    torch.where(hidden.unsqueeze(1), -torch.inf, scores, out=columns[..., :count])
-    columns[..., count] = -torch.inf if sinks is None else sinks.to(exact)[:, None]
-    weights = torch.softmax(columns, dim=-1)[..., :count]
-    out = torch.bmm(weights.reshape(batch * num_kv_heads, repeat * new, count), flat_values)
-    return out.view(batch, heads, new, dim).to(q.dtype)
+    grouped = (q.to(exact) * (scale * LOG2E)).reshape(batch * num_kv_heads, -1, dim)
+    products = torch.bmm(grouped, keys.to(exact).flatten(0, 1).transpose(1, 2))
+    scores = products.view(batch, heads, new, count)
+    scores.add_(torch.zeros(hidden.shape, dtype=exact, device=q.device).masked_fill_(hidden, -torch.inf).unsqueeze(1))
+    top = scores.amax(-1, keepdim=True)
+    sink = None if sinks is None else (sinks.to(exact) * LOG2E)[:, None, None]
+    top = top if sink is None else torch.maximum(top, sink)
+    total = scores.sub_(top).exp2_().sum(-1, keepdim=True)
+    if sink is not None:
+        total += torch.exp2(sink - top)
+    out = torch.bmm(products, values.to(exact).flatten(0, 1)).view(batch, heads, new, dim)
+    return out.div_(total).to(q.dtype)

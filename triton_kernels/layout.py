@@ -72,8 +72,8 @@ class Layout:
         ):
             if start < end:
                 raise ValueError(
-                    f"{where}.{side}_start is {start}, but the segment before it ends at row {end}: segments must be in "
-                    "the order of their rows and must not overlap"
+                    f"{where}.{side}_start is {start}, but the segment before it ends at row {end}: segments must be "
+                    "in the order of their rows and must not overlap"
                 )
             if start + length > total:
                 raise ValueError(f"{where} ends at {side} row {start + length}; there are only {total} rows")

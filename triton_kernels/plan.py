@@ -26,7 +26,7 @@ ROWS = 16  # queries of a tile: 8 to 32 measure alike; from 64 on, the half tile
 BAND_FROM = 512  # windowed segments longer than this become bands
 WHOLE_FROM = 2048  # causal segments from this length on go to a fused operator
 SIMILAR = 1.25  # longest to shortest segment of a group
-TILE_ELEMENTS = 1 << 18  # scores of a step, all heads: its temporaries then stay near the L2 cache
+TILE_ELEMENTS = 1 << 17  # scores of a step, all heads: its temporaries then stay near the L2 cache
 
 
 class Step(NamedTuple):
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Group:
-    """Entries of equal shape. Tokens are rows of the flat queries and keys; q_real is false where a slot repeats one."""
+    """Entries of equal shape. Tokens are rows of the flat tensors; `real` is false where a slot repeats another's."""
 
     q_tokens: torch.Tensor  # int64 [entries, q_slots]
     k_tokens: torch.Tensor  # int64 [entries, k_slots]
