@@ -162,8 +162,9 @@ export function nearest(word: string, candidates: readonly string[]): string | u
   for (const candidate of candidates) {
     const other = plain(candidate);
     const gap = distance(typed, other);
-    // More than one slip counts only in words that begin alike: `shwo` is show, `base` is not name.
-    const allowed = typed.length < 4 || typed[0] !== other[0] ? 1 : Math.ceil(typed.length * 0.4);
+    // Words that begin alike may differ more: `shwo` is show, but `base` is not name and `gpu` is not cpu.
+    const alike = typed[0] === other[0];
+    const allowed = typed.length < 4 ? (alike ? 1 : 0) : alike ? Math.ceil(typed.length * 0.4) : 1;
     if (gap <= allowed && gap < least) [best, least] = [candidate, gap];
   }
   return best;

@@ -107,7 +107,7 @@ function notAMapping({ value }: Tree, text: string, locate: Locate): Problem {
     const where = locate(0, 0);
     return { code: "SF-CONFIG-EMPTY", what: "the config is empty", where: bare(where), fix };
   }
-  const start = text.search(/\S/);
+  const start = Math.max(0, text.search(/\S/));
   const where = locate(start, text.length);
   if (Array.isArray(value))
     return { code: "SF-CONFIG-NOT-A-MAPPING", what: "the config is a list, not keys with values", where, fix };

@@ -21,6 +21,7 @@ const ADVICE: Partial<Record<YamlCode, { code?: ErrorCode; what?: string; fix: s
     fix: "In double quotes a backslash starts an escape. Write the text in single quotes: 'C:\\new\\tmp'.",
   },
   BAD_SCALAR_START: { fix: "Put the text in quotes." },
+  MISSING_CHAR: { fix: "Look for a bracket or quote that is not closed, or a key without its colon." },
   TAG_RESOLVE_FAILED: { what: "a tag that YAML 1.2 does not know", fix: "Remove the word that starts with `!`." },
 };
 
