@@ -45,7 +45,7 @@ def test_the_first_example_of_the_page_runs():
     from pathlib import Path
 
     page = Path(__file__).resolve().parents[3] / "docs" / "environments.md"
-    block = re.findall(r"```python\n(import gymnasium\n.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]
+    block = re.findall(r"```python\n(import sinkflex.envs .*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]
     exec(compile(block, str(page), "exec"), {})
 
 
