@@ -26,9 +26,9 @@ export interface Ended {
 }
 
 const NOTICES = [
-  "Stopping: finishing the step and saving a checkpoint. Press Ctrl-C again to stop now.",
-  "Stopping now: the step under way is lost, saved checkpoints stay.",
-  "Killing the worker.",
+  "Finishing the step and saving; Ctrl-C again to stop now",
+  "Stopping now; this step is lost, saved checkpoints stay",
+  "Killing the worker",
 ] as const;
 
 /** Runs the worker to its end. The run directory is left locked by nobody and with a summary. */

@@ -205,7 +205,7 @@ function apply(state: State, event: Event): State {
         status: "running",
       };
     case "phase":
-      return { ...state, phase: event, beat: null };
+      return { ...state, phase: event };
     case "plan":
       return { ...state, plan: event };
     case "step":

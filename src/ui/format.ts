@@ -144,6 +144,14 @@ export function wrapText(text: string, width: number, trim = false): string[] {
   return wrapAnsi(text, Math.max(1, width), { hard: true, trim }).split("\n");
 }
 
+/** "label  text" rows, the labels in a column of their own, long texts wrapped beside it. */
+export function labelRows(pairs: readonly (readonly [label: string, text: string])[], width: number): string[] {
+  const column = Math.max(...pairs.map(([label]) => label.length)) + 2;
+  return pairs.flatMap(([label, text]) =>
+    wrapText(text, width - column, true).map((row, index) => `${(index === 0 ? label : "").padEnd(column)}${row}`),
+  );
+}
+
 /** One line cut to `width` display columns, with an ellipsis where something is missing. */
 export function clip(text: string, width: number): string {
   if (width < 1) return "";

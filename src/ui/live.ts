@@ -5,7 +5,7 @@
 import { createLogUpdate } from "log-update";
 import type { Event } from "../protocol/events.js";
 import { initialState, type State } from "../run/state.js";
-import { painter } from "./format.js";
+import { labelRows, painter } from "./format.js";
 import { planRows } from "./plan.js";
 import type { Screen } from "./screen.js";
 import { view } from "./view.js";
@@ -49,7 +49,7 @@ export class LiveScreen implements Screen {
     this.#state = state;
     this.#dirty = true;
     this.#newest = performance.now();
-    if (event.type === "plan") this.#above(planRows(event));
+    if (event.type === "plan") this.#above(labelRows(planRows(event), this.#width));
   }
 
   notice(text: string, stopping: boolean): void {
@@ -77,6 +77,10 @@ export class LiveScreen implements Screen {
     this.#paint();
   }
 
+  get #width(): number {
+    return Math.max(10, this.#out.columns ?? 80);
+  }
+
   #elapsed(): number {
     const { before, t, end } = this.#state;
     return before + t + (end === null ? (performance.now() - this.#newest) / 1000 : 0);
@@ -85,13 +89,15 @@ export class LiveScreen implements Screen {
   #paint(): void {
     this.#dirty = false;
     const rows = view(this.#state, {
-      width: Math.max(10, this.#out.columns ?? 80),
+      width: this.#width,
       height: (this.#out.rows ?? 24) - 1,
       color: this.#color,
       elapsed: this.#elapsed(),
       stopping: this.#stopping,
       ...(this.#closed ? {} : { notice: this.#notice }),
     });
+    // log-update patches a frame in place; when the number of rows changes, its patch leaves old rows behind.
+    if (rows.length !== this.#frame.length) this.#log.clear();
     this.#frame = rows.map((row) => row.replace(STYLES, "").length);
     this.#log(rows.join("\n"));
   }
@@ -99,6 +105,7 @@ export class LiveScreen implements Screen {
   #above(rows: readonly string[]): void {
     const paint = painter(this.#color);
     this.#log.persist(rows.map((row) => paint("dim", row)).join("\n"));
+    this.#frame = [];
     this.#paint();
   }
 

@@ -5,10 +5,11 @@
  */
 import type { Event, EventOf } from "../protocol/events.js";
 import { metric, type State } from "../run/state.js";
-import { bytes, compact, duration, fixed, type Paint, painter, printable, small } from "./format.js";
+import { bytes, compact, duration, fixed, labelRows, type Paint, painter, printable, small } from "./format.js";
+import { stage } from "./header.js";
 import { planRows } from "./plan.js";
 import type { Output, Screen, Taste } from "./screen.js";
-import { evalText, stage } from "./view.js";
+import { evalText } from "./view.js";
 
 const MOST_LINES = { sft: 20, rl: 200 } as const;
 /** Seconds of silence after which a beat that waits for something is worth a line. */
@@ -90,7 +91,7 @@ export class PlainScreen implements Screen {
         this.#lastLine = event.t;
         return [`run ${event.run}, seed ${event.seed}, Python ${event.python}, process ${event.pid}`];
       case "plan":
-        return planRows(event);
+        return labelRows(planRows(event), Number.MAX_SAFE_INTEGER);
       case "step": {
         const every = Math.max(1, Math.ceil(event.total / MOST_LINES[event.stage]));
         const shown = event.step <= 1 || event.step >= event.total || event.step % every === 0;

@@ -13,6 +13,22 @@ export interface Screen {
   close(state: State): void;
 }
 
+/** How a picture of a run is to be drawn. */
+export interface Look {
+  width: number;
+  color: boolean;
+  /** Rows of the window; the table is shortened to fit. */
+  height?: number;
+  /** Seconds since the first attempt began, when a clock runs; otherwise the time of the newest event is shown. */
+  elapsed?: number;
+  /** One sentence from the command line, such as what Ctrl-C will do. */
+  notice?: string;
+  /** The command line has asked for the end. */
+  stopping?: boolean;
+  /** The run left no `end` and nobody works on it any more. */
+  interrupted?: boolean;
+}
+
 /** Where text for people goes, and how it looks there. */
 export interface Output {
   write(text: string): unknown;

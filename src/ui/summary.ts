@@ -17,6 +17,8 @@ export interface Place {
 }
 
 const LABEL = 12;
+/** Rows with a path, like the commands below them, are left whole: they are there to be copied. */
+const PATHS = new Set(["checkpoint", "run"]);
 
 export function summaryRows(state: State, place: Place, look: { width: number; color: boolean }): string[] {
   const paint = painter(look.color);
@@ -29,12 +31,13 @@ export function summaryRows(state: State, place: Place, look: { width: number; c
     ["run", place.dir],
   ];
   const body = rows.flatMap(([label, text]) =>
-    wrapText(printable(text), look.width - LABEL, true).map((row, index) => {
-      const shown = index === 0 ? label.padEnd(LABEL) : " ".repeat(LABEL);
-      return `${paint("dim", shown)}${label === "ended" ? paint("bold", row) : row}`;
-    }),
+    wrapText(printable(text), PATHS.has(label) ? Number.MAX_SAFE_INTEGER : look.width - LABEL, true).map(
+      (row, index) => {
+        const shown = index === 0 ? label.padEnd(LABEL) : " ".repeat(LABEL);
+        return `${paint("dim", shown)}${label === "ended" ? paint("bold", row) : row}`;
+      },
+    ),
   );
-  // Commands are not wrapped: they are there to be copied.
   const next = commands(state, place).map((command, index) => nextRow(command, index, paint));
   return [...body, "", ...next];
 }

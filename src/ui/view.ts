@@ -7,65 +7,19 @@
  */
 import type { EventOf } from "../protocol/events.js";
 import { metric, type State, type Warning } from "../run/state.js";
-import {
-  ABSENT,
-  bar,
-  bytes,
-  clip,
-  compact,
-  duration,
-  fixed,
-  type Paint,
-  painter,
-  plural,
-  printable,
-  small,
-  sparkline,
-  wrapText,
-} from "./format.js";
+import { bytes, clip, compact, fixed, type Paint, painter, printable, small, sparkline, wrapText } from "./format.js";
+import { fitting, header, PHASES } from "./header.js";
+import type { Look } from "./screen.js";
 import { stepTable } from "./table.js";
 
-export interface Look {
-  width: number;
-  color: boolean;
-  /** Rows of the window; the table is shortened to fit. */
-  height?: number;
-  /** Seconds since the first attempt began, when a clock runs; otherwise the time of the newest event is shown. */
-  elapsed?: number;
-  /** One sentence from the command line, such as what Ctrl-C will do. */
-  notice?: string;
-  /** The command line has asked for the end. */
-  stopping?: boolean;
-  /** The run left no `end` and nobody works on it any more. */
-  interrupted?: boolean;
-}
-
 const MOST_ROWS = 12;
-const LABEL = 11;
-
-const PHASES: Record<string, string> = {
-  loading: "loading",
-  warm_start: "warm start",
-  rollout: "rollout",
-  update: "update",
-  eval: "evaluation",
-  checkpoint: "saving a checkpoint",
-  stopping: "stopping",
-};
-
-const STATUS_STYLE = {
-  starting: "cyan",
-  running: "cyan",
-  completed: "green",
-  stopped: "yellow",
-  failed: "red",
-} as const;
+const LABEL = 10;
 
 export function view(state: State, look: Look): string[] {
   const paint = painter(look.color);
-  const head = [title(state, look, paint), ...progress(state, look, paint), ...facts(state, look, paint)];
-  const warnings = state.warnings.slice(-4).flatMap((warning) => warningRows(warning, look.width, paint));
-  const foot = [...curve(state, look, paint), ...evaluations(state, look, paint), ...waiting(state, look, paint)];
+  const head = header(state, look, paint);
+  const warnings = warningBlock(state.warnings, look, paint);
+  const foot = [...curve(state, look, paint), ...evaluations(state, look, paint), ...now(state, look, paint)];
   if (look.notice !== undefined) foot.push(paint(look.stopping ? "yellow" : "dim", clip(look.notice, look.width)));
   const taken = head.length + gap(warnings) + gap(foot) + 3;
   const room = look.height === undefined ? MOST_ROWS : Math.max(1, Math.min(MOST_ROWS, look.height - taken));
@@ -80,102 +34,17 @@ function join(blocks: string[][]): string[] {
   return blocks.filter((block) => block.length > 0).flatMap((block, index) => (index === 0 ? block : ["", ...block]));
 }
 
-/** Left part, right part at the right edge; the left part is cut when both do not fit. */
-function edges(
-  left: string,
-  right: string,
-  width: number,
-  paint: [(text: string) => string, (text: string) => string],
-) {
-  const shownRight = clip(right, width);
-  const shownLeft = clip(left, width - shownRight.length - 2);
-  const blanks = " ".repeat(Math.max(0, width - shownLeft.length - shownRight.length));
-  return shownLeft === "" ? paint[1](shownRight) : `${paint[0](shownLeft)}${blanks}${paint[1](shownRight)}`;
-}
-
-export function statusText(state: State, look: Pick<Look, "stopping" | "interrupted"> = {}): string {
-  if (state.end === null && look.interrupted) return "interrupted";
-  if (state.end === null && look.stopping) return "stopping";
-  const phase = state.phase === null ? undefined : (PHASES[state.phase.phase] ?? state.phase.phase);
-  if (state.status === "starting") return "starting";
-  if (state.status !== "running") return state.status;
-  return phase === undefined ? "starting" : phase === "stopping" ? phase : `running: ${phase}`;
-}
-
-function title(state: State, look: Look, paint: Paint): string {
-  const style = look.interrupted || look.stopping ? "yellow" : STATUS_STYLE[state.status];
-  const attempt = state.attempt > 1 ? ` (attempt ${state.attempt})` : "";
-  return edges(
-    `${state.run || "run"}${attempt}`,
-    look.stopping && state.end === null ? "stopping" : statusText(state),
-    look.width,
-    [(text) => paint("bold", text), (text) => paint(["bold", style], text)],
-  );
-}
-
-interface Stage {
-  name: string;
-  done: number;
-  total: number;
-  left: number | null;
-}
-
-/** Where the run is: the warm start until the first training step, then the training steps. */
-export function stage(state: State): Stage | null {
-  const newest = state.rows.at(-1);
-  const warming = newest === undefined && state.phase?.phase === "warm_start";
-  const total = newest?.total ?? state.plan?.steps;
-  if (warming && (state.plan?.sft_steps ?? 0) > 0) {
-    const sftTotal = state.sft?.total ?? state.plan?.sft_steps ?? 0;
-    const done = state.sft?.step ?? 0;
-    const left = state.pace.sft === null ? null : state.pace.sft * (sftTotal - done);
-    return { name: "warm start", done, total: sftTotal, left };
+/** The newest warnings, oldest first; in a window at most a quarter of its rows, so that the table stays in sight. */
+function warningBlock(warnings: readonly Warning[], look: Look, paint: Paint): string[] {
+  const most = look.height === undefined ? Number.POSITIVE_INFINITY : Math.max(2, Math.floor(look.height / 4));
+  const blocks = warnings.map((warning) => warningRows(warning, look.width, paint)).reverse();
+  let shown: string[] = [];
+  for (const block of blocks) {
+    if (shown.length > 0 && shown.length + block.length > most) break;
+    shown = [...block, ...shown];
   }
-  if (total === undefined) return null;
-  const done = newest?.step ?? 0;
-  return { name: "step", done, total, left: state.pace.rl === null ? null : state.pace.rl * Math.max(0, total - done) };
-}
-
-function progress(state: State, look: Look, paint: Paint): string[] {
-  const elapsed = duration(look.elapsed ?? state.before + state.t);
-  const at = stage(state);
-  if (at === null) return [clip(`${state.phase?.detail ?? "waiting for the worker"}  ${elapsed}`, look.width)];
-  const label = `${at.name} ${at.done} of ${at.total}`;
-  const live = state.end === null && !look.interrupted;
-  const times = live && at.left !== null && at.left > 0 ? `${elapsed}, ${duration(at.left)} left` : elapsed;
-  const room = Math.min(50, look.width - label.length - times.length - 4);
-  if (room < 6) return [clip(`${label}  ${times}`, look.width)];
-  const [done, rest] = bar(at.total === 0 ? 1 : at.done / at.total, room);
-  return [`${label}  ${paint("cyan", done)}${paint("dim", rest)}  ${times}`];
-}
-
-/** As many parts as fit into `width`, in their order. */
-function fitting(parts: readonly string[], separator: string, width: number): string {
-  let line = "";
-  for (const part of parts) {
-    const longer = line === "" ? part : `${line}${separator}${part}`;
-    if (longer.length > width) break;
-    line = longer;
-  }
-  return line === "" ? clip(parts[0] ?? "", width) : line;
-}
-
-function facts(state: State, look: Look, paint: Paint): string[] {
-  const plan = state.plan;
-  if (plan === null) return [];
-  const device =
-    plan.device === "cpu" && plan.threads !== null ? `cpu, ${plural(plan.threads, "thread")}` : plan.device;
-  const parts = [
-    device,
-    `attention ${plan.attention_impl}`,
-    plan.suite,
-    `${plan.tasks_per_step} tasks x ${plan.group_size}`,
-    plan.dtype,
-    `${plan.model.name} ${compact(plan.model.parameters)}`,
-    `seed ${state.seed ?? ABSENT}`,
-    ...(plan.device === "cpu" || !plan.device_name ? [] : [plan.device_name]),
-  ];
-  return [paint("dim", fitting(parts.map(printable), " · ", look.width))];
+  if (shown.length <= most) return shown;
+  return [...shown.slice(0, most - 1), `${" ".repeat(9)}…`];
 }
 
 export function warningRows(warning: Warning, width: number, paint: Paint): string[] {
@@ -243,9 +112,15 @@ function evaluations(state: State, look: Look, paint: Paint): string[] {
   });
 }
 
-function waiting(state: State, look: Look, paint: Paint): string[] {
-  const beat = state.beat;
-  if (beat === null || !beat.waiting_for || state.end !== null || look.interrupted) return [];
-  const parts = [printable(beat.waiting_for), ...(beat.rss_bytes ? [`memory ${bytes(beat.rss_bytes)}`] : [])];
-  return [labelled("waiting for", fitting(parts, " · ", look.width - LABEL - 2), paint)];
+/** What goes on right now, and what is being waited for when a beat of this very phase says so. */
+function now(state: State, look: Look, paint: Paint): string[] {
+  const { phase, beat } = state;
+  if (phase === null || state.end !== null || look.interrupted) return [];
+  const waits = beat?.waiting_for && beat.phase === phase.phase && beat.step === phase.step;
+  const parts = [
+    `${PHASES[phase.phase] ?? phase.phase}, step ${phase.step}${phase.detail ? `: ${phase.detail}` : ""}`,
+    ...(waits ? [`waiting for ${beat.waiting_for}`] : []),
+    ...(beat?.rss_bytes ? [`memory ${bytes(beat.rss_bytes)}`] : []),
+  ];
+  return [labelled("now", fitting(parts.map(printable), " · ", look.width - LABEL - 2), paint)];
 }
