@@ -104,12 +104,11 @@ def _end(events: Events, status: str, code: int, error: dict[str, Any] | None = 
 
 def explain(error: BaseException) -> Refusal:
     """What an unexpected exception means to the user; a bug unless it is one of a few known kinds."""
-    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
-    if package in _PACKAGES:
+    if _is_missing_package(error):
         return Refusal(
             "SF-PYTHON-PACKAGE",
-            f"The Python package {package} cannot be imported: {error}.",
-            why=f"This Python ({sys.executable}) does not have all that the worker needs.",
+            f"A Python package cannot be imported: {error}.",
+            why=f"This Python ({sys.executable}) does not have all that the run needs, or a broken copy of it.",
             fix="Run `sinkflex doctor --fix`, or install the requirements into the Python that SINKFLEX_PYTHON names.",
             exit_code=3,
         )
@@ -135,6 +134,15 @@ def explain(error: BaseException) -> Refusal:
         fix="The trace is at the end of stderr.log: report it with run.json. The last checkpoint can be resumed.",
         where=_innermost(error),
     )
+
+
+def _is_missing_package(error: BaseException) -> bool:
+    """An import outside SinkFlex that failed, also by a library that the imported package cannot load."""
+    if isinstance(error, ImportError):
+        return not (error.name or "").startswith("sinkflex")
+    frames = traceback.extract_tb(error.__traceback__)
+    importing = {Path(frame.filename).parts for frame in frames if frame.name == "<module>"}
+    return isinstance(error, OSError) and any(package in parts for parts in importing for package in _PACKAGES)
 
 
 def _innermost(error: BaseException) -> str | None:

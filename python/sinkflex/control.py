@@ -46,6 +46,7 @@ class Control:
         self._grace = grace
         self._stop = threading.Event()
         self._finished = threading.Event()
+        self._orphaned = threading.Event()
         self._interrupts = 0
         self._terminated = False
         self._wake_read, self._wake_write = -1, -1
@@ -76,8 +77,9 @@ class Control:
 
     def parent_gone(self) -> None:
         """Nobody listens any more. Leaves time to finish a write, then ends the process group."""
-        if self._finished.is_set():
+        if self._finished.is_set() or self._orphaned.is_set():
             return
+        self._orphaned.set()
         self._stop.set()
         _note("the command line is gone; the worker ends")
         self._after_grace(_end_group)

@@ -144,9 +144,3 @@ def policy_loss(
         gap=float((logprobs_T.detach() - behaviour_T).abs().sum()),
         kl=kl,
     )
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> float:
-    """Mean over the True positions; 0.0 when there are none. Values elsewhere may be anything, NaN included."""
-    count = int(mask.sum())
-    return float(torch.where(mask, values, 0.0).sum()) / count if count else 0.0

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sinkflex.algorithms.advantages import EPSILON, AdvantageResult, group_advantages
 
@@ -109,7 +109,7 @@ def _groups(draw: st.DrawFn) -> tuple[list[float], list[int]]:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_groups(), st.randoms())
 def test_each_group_follows_the_definition_in_any_order(
     case: tuple[list[float], list[int]], dice: random.Random

