@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GptOssConfig, GptOssForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from sinkflex.refusal import Refusal
 
@@ -20,6 +21,8 @@ from .attention import IMPL_NAME, AttentionContext
 from .chat import WORD_TEMPLATE, ChatFormat, WordFormat
 from .template import TemplateFormat
 from .tokenizer import build_bpe_tokenizer, build_word_tokenizer, word_list
+
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # stderr is a log: no bars in it
 
 
 @dataclass(slots=True)

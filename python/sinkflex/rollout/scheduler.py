@@ -179,13 +179,13 @@ class Collector:
 
 
 def append_pieces(t: Trajectory, pieces: Sequence[Piece], turn: int) -> None:
-    """Add ids that nobody sampled: no loss, no log-prob."""
+    """Add ids that nobody sampled: no loss, no log-prob. A header opens the next turn and belongs to it."""
     for piece in pieces:
         start = len(t.ids)
         t.ids += piece.ids
         t.loss_mask += [False] * len(piece.ids)
         t.logprobs += [0.0] * len(piece.ids)
-        t.spans.append(Span(piece.kind, start, len(t.ids), turn))  # type: ignore[arg-type]
+        t.spans.append(Span(piece.kind, start, len(t.ids), turn + (piece.kind == "header")))  # type: ignore[arg-type]
 
 
 def append_sampled(t: Trajectory, token: int, logprob: float) -> None:

@@ -59,7 +59,7 @@ def supervised_update(
         logprobs, entropy = log_probs(policy, micro, 1.0)
         loss = -(micro.weights_N * logprobs).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        totals.add(Totals(loss=float(loss), entropy=float(entropy.sum()), tokens=logprobs.numel()))
+        totals.add(Totals(loss=float(loss.detach()), entropy=float(entropy.sum()), tokens=logprobs.numel()))
     return _apply(policy, optimizer, guard, totals, grad_clip, step), totals
 
 
@@ -95,7 +95,9 @@ def policy_update(
             kl_estimator=algorithm.kl.estimator,
         )
         terms.total.backward()  # type: ignore[no-untyped-call]
-        totals.add(Totals(float(terms.total), float(entropy.sum()), terms.clipped, terms.gap, terms.kl, terms.tokens))
+        totals.add(
+            Totals(float(terms.total.detach()), float(entropy.sum()), terms.clipped, terms.gap, terms.kl, terms.tokens)
+        )
     return _apply(policy, optimizer, guard, totals, grad_clip, step), totals
 
 
