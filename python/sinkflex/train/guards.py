@@ -136,6 +136,8 @@ class ZeroVarianceWatch:
         what = f"no learning signal in {share:.0%} of the groups: all episodes of such a group have the same reward"
         if success >= 0.5:
             return what, "Most tasks are solved: more steps buy little; use harder tasks (env.levels) or stop here."
+        if success == 0.0:
+            return what, "No episode succeeded, so no group size helps: use easier tasks or a longer warm start."
         doubled = 2 * self._group_size
         return what, (
             f"At a success rate of {success:.3f} groups of {self._group_size} are expected to be flat in "

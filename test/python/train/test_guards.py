@@ -142,7 +142,10 @@ def test_B28_flat_groups_are_measured_and_warned_about(group_size: int, expected
 
 def test_B02_a_step_without_any_signal_is_warned_about_once() -> None:
     watch = ZeroVarianceWatch(0.9, 8)
-    assert watch.observe(1.0, 0.0) is not None
+    first = watch.observe(1.0, 0.0)
+    assert first is not None
+    assert "no learning signal in 100% of the groups" in first[0]
+    assert "no group size helps" in first[1]
     assert watch.observe(1.0, 0.0) is None
     assert watch.observe(0.5, 0.1) is None
     again = watch.observe(0.95, 0.98)
