@@ -1,0 +1,129 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { sinkflex } from "./sinkflex.js";
+
+const root = join(import.meta.dirname, "../..");
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "sinkflex cli "));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+describe("help and version go to stdout with exit code 0", () => {
+  it("--help", () => {
+    const { code, stdout, stderr } = sinkflex(["--help"]);
+    expect([code, stderr]).toEqual([0, ""]);
+    for (const verb of ["train", "runs", "doctor", "schema"]) expect(stdout).toMatch(new RegExp(`^ {2}${verb} `, "m"));
+    for (const line of stdout.split("\n")) expect(line.length).toBeLessThanOrEqual(80);
+    expect(stdout).not.toContain("\x1b");
+  });
+
+  it("--version", () => {
+    const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+    expect(sinkflex(["--version"])).toEqual({ code: 0, stdout: `${version}\n`, stderr: "" });
+  });
+
+  it("of a command, with the global options", () => {
+    const { code, stdout } = sinkflex(["train", "--help"]);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/--resume <run>[\s\S]*Global Options:[\s\S]*--no-input/);
+  });
+});
+
+describe("a usage error is exit code 2, on stderr, with the word that was meant", () => {
+  it.each([
+    ["trian my.yaml", "unknown command `trian`", "Did you mean `train`?"],
+    ["my.yaml", "unknown command `my.yaml`", "`sinkflex train my.yaml`"],
+    ["bench", "unknown command `bench`", "The commands are train, runs, doctor, schema."],
+    ["runs shwo x", "unknown command `shwo`", "Did you mean `show`?"],
+    ["doctor --fx", "unknown option `--fx`", "Did you mean `--fix`?"],
+    ["--jsn train my.yaml", "unknown option `--jsn`", "Did you mean `--json`?"],
+    ["train", "a config file is needed, or --resume <run>", "`sinkflex train --help`"],
+    ["runs show", "missing required argument `run`", "`sinkflex runs show --help`"],
+    ["runs show latest --step x", "It must be a whole number, 0 or more.", "`sinkflex runs show --help`"],
+    ["-v train -q my.yaml", "cannot be used with", "`sinkflex train --help`"],
+  ])("sinkflex %s", (line, what, fix) => {
+    const { code, stdout, stderr } = sinkflex(line.split(" "));
+    expect([code, stdout]).toEqual([2, ""]);
+    expect(stderr.replaceAll(/\s+/g, " ")).toContain(what);
+    expect(stderr.replaceAll(/\s+/g, " ")).toContain(fix);
+    expect(stderr).not.toMatch(/\n {4}at |\p{Cc}\[/u);
+  });
+
+  it("no command at all prints the help to stderr", () => {
+    const { code, stdout, stderr } = sinkflex([]);
+    expect([code, stdout]).toEqual([2, ""]);
+    expect(stderr).toMatch(/^Usage: sinkflex/);
+  });
+});
+
+describe("B129 --set takes one value and is repeated for more", () => {
+  it.each([
+    [
+      "a second value",
+      ["train", "my.yaml", "--set", "seed=1", "seed=2"],
+      /`seed=2` is one argument too many[\s\S]*`--set seed=2`/,
+    ],
+    [
+      "the config after two values",
+      ["train", "--set", "seed=1", "seed=2", "my.yaml"],
+      /`my\.yaml` is one argument too many/,
+    ],
+    ["no value", ["train", "my.yaml", "--set"], /`--set <key=value>` was given no value/],
+    [
+      "a misspelt option",
+      ["train", "my.yaml", "--sett", "seed=1"],
+      /unknown option `--sett`[\s\S]*Did you mean `--set`\?/,
+    ],
+  ])("%s", (_, args, text) => {
+    const { code, stderr } = sinkflex(args);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(text);
+  });
+});
+
+describe("a config that is refused", () => {
+  const broken = "modle: {preset: tiny-gpt-oss}\nenv: {suite: minishop}\ntrain: {steps: 0}\n";
+
+  it("shows every problem at its line, starts nothing and is exit code 2", () => {
+    writeFileSync(join(folder, "my.yaml"), broken);
+    const { code, stdout, stderr } = sinkflex(["train", "my.yaml", "--set", "optim.lr=fast"], { cwd: folder });
+    expect([code, stdout]).toEqual([2, ""]);
+    expect(stderr.match(/my\.yaml:\d+:\d+/g)).toEqual(["my.yaml:1:1", "my.yaml:2:14", "my.yaml:3:16"]);
+    expect(stderr).toMatch(/--set optim\.lr=fast\n.*\^{4}\n/);
+    expect(stderr).toMatch(/4 problems\. Nothing was started\.\n$/);
+    expect(readdirSync(folder)).toEqual(["my.yaml"]);
+  });
+
+  it("under --json leaves stdout empty and puts one line a problem on stderr", () => {
+    const { code, stdout, stderr } = sinkflex(["--json", "train", "my.yaml"], { cwd: folder });
+    expect([code, stdout]).toEqual([2, ""]);
+    const lines = stderr.trimEnd().split("\n");
+    expect(lines.slice(0, -1).map((line) => line.split(" ").slice(0, 3).join(" "))).toEqual([
+      "my.yaml:1:1: error SF-CONFIG-UNKNOWN-KEY:",
+      "my.yaml:2:14: error SF-CONFIG-CHOICE:",
+      "my.yaml:3:16: error SF-CONFIG-RANGE:",
+    ]);
+  });
+
+  it("has colour with FORCE_COLOR and none with --no-color", () => {
+    const env = { FORCE_COLOR: "1" };
+    expect(sinkflex(["train", "my.yaml"], { cwd: folder, env }).stderr).toContain("\x1b[31m");
+    expect(sinkflex(["train", "my.yaml", "--no-color"], { cwd: folder, env }).stderr).not.toContain("\x1b");
+  });
+
+  it("a missing file and a directory are named", () => {
+    expect(sinkflex(["train", "mz.yaml"], { cwd: folder }).stderr).toMatch(
+      /there is no file mz\.yaml[\s\S]*`my\.yaml`/,
+    );
+    expect(sinkflex(["train", "."], { cwd: folder }).stderr).toMatch(/is a directory/);
+  });
+});
+
+it("schema prints the file that editors read, and the key table", () => {
+  const schema = readFileSync(join(root, "configs/schema.json"), "utf8");
+  expect(sinkflex(["schema"])).toEqual({ code: 0, stdout: schema, stderr: "" });
+  expect(sinkflex(["schema", "--markdown"]).stdout).toBe(readFileSync(join(root, "docs/config.md"), "utf8"));
+});
