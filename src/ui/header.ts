@@ -38,7 +38,7 @@ function edges(
   return shownLeft === "" ? paint[1](shownRight) : `${paint[0](shownLeft)}${blanks}${paint[1](shownRight)}`;
 }
 
-export function statusText(state: State, look: Pick<Look, "stopping" | "interrupted"> = {}): string {
+function statusText(state: State, look: Look): string {
   if (state.end === null && look.interrupted) return "interrupted";
   if (state.end === null && look.stopping) return "stopping";
   const phase = state.phase === null ? undefined : (PHASES[state.phase.phase] ?? state.phase.phase);
@@ -48,14 +48,12 @@ export function statusText(state: State, look: Pick<Look, "stopping" | "interrup
 }
 
 function title(state: State, look: Look, paint: Paint): string {
-  const style = look.interrupted || look.stopping ? "yellow" : STATUS_STYLE[state.status];
+  const style = state.end === null && (look.interrupted || look.stopping) ? "yellow" : STATUS_STYLE[state.status];
   const attempt = state.attempt > 1 ? ` (attempt ${state.attempt})` : "";
-  return edges(
-    `${state.run || "run"}${attempt}`,
-    look.stopping && state.end === null ? "stopping" : statusText(state),
-    look.width,
-    [(text) => paint("bold", text), (text) => paint(["bold", style], text)],
-  );
+  return edges(`${state.run || "run"}${attempt}`, statusText(state, look), look.width, [
+    (text) => paint("bold", text),
+    (text) => paint(["bold", style], text),
+  ]);
 }
 
 interface Stage {

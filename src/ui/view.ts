@@ -23,7 +23,8 @@ export function view(state: State, look: Look): string[] {
   if (look.notice !== undefined) foot.push(paint(look.stopping ? "yellow" : "dim", clip(look.notice, look.width)));
   const taken = head.length + gap(warnings) + gap(foot) + 3;
   const room = look.height === undefined ? MOST_ROWS : Math.max(1, Math.min(MOST_ROWS, look.height - taken));
-  return join([head, warnings, steps(state, look, paint, room), foot]);
+  // In a window of a few columns even labels are too wide.
+  return join([head, warnings, steps(state, look, paint, room), foot]).map((row) => clip(row, look.width));
 }
 
 function gap(rows: string[]): number {
