@@ -7,9 +7,9 @@ import { REPOSITORY } from "../../fixtures/machine.js";
 
 describe("the data directory", () => {
   it("follows the platform, XDG_DATA_HOME and SINKFLEX_DATA_DIR", () => {
-    expect(dataDir({ HOME: "/home/a b" }, "linux")).toBe("/home/a b/.local/share/sinkflex");
+    expect(dataDir({ HOME: "/a b" }, "linux")).toBe("/a b/.local/share/sinkflex");
     expect(dataDir({ HOME: "/h", XDG_DATA_HOME: "/x" }, "linux")).toBe("/x/sinkflex");
-    expect(dataDir({ HOME: "/Users/a" }, "darwin")).toBe("/Users/a/Library/Application Support/sinkflex");
+    expect(dataDir({ HOME: "/h" }, "darwin")).toBe("/h/Library/Application Support/sinkflex");
     expect(dataDir({ HOME: "/h", XDG_DATA_HOME: "/x", SINKFLEX_DATA_DIR: "/own" }, "linux")).toBe("/own");
   });
 });
