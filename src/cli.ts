@@ -12,26 +12,26 @@ import { wantsColor } from "./options.js";
 const EXAMPLES = `
 Examples:
   sinkflex train configs/quickstart.yaml
-  sinkflex train my.yaml --set optim.lr=5e-4 --set train.steps=20
+  sinkflex train my.yaml --set optim.lr=5e-4 --set seed=2
   sinkflex train --resume latest
   sinkflex runs show latest
 
 Exit codes:
-  0 done   1 run failed   2 usage or config   3 environment not ready
-  4 input needed   70 bug   130 stopped by you   143 stopped by SIGTERM`;
+  0 done             1 run failed     2 usage or config
+  3 not ready        4 input needed   70 bug
+  130 stopped by you                  143 stopped by SIGTERM`;
 
 /** Parses, runs the chosen command and returns the exit code. Never throws and never ends the process. */
 export async function main(argv: readonly string[]): Promise<number> {
-  // A reader that went away (`sinkflex runs list | head`) is no error; what is under way goes on.
-  for (const stream of [process.stdout, process.stderr]) {
-    stream.on("error", (error: NodeJS.ErrnoException) => {
-      if (error.code !== "EPIPE") throw error;
-    });
-  }
   let exitCode = 0;
   const program = grammar(!argv.includes("--no-color"), async (running) => {
     exitCode = await running;
   });
+  const fail = async (error: unknown) => process.exit(await report(error, program, argv));
+  process.once("uncaughtException", fail);
+  // A reader that went away (`sinkflex runs list | head`) is no error; what is under way goes on.
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => error.code === "EPIPE" || fail(error));
+  process.stderr.on("error", () => {}); // there is nobody left to tell
   try {
     await program.parseAsync(argv, { from: "user" });
     return exitCode;
@@ -47,7 +47,7 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
     .version(version(), "-V, --version", "print the version")
     .helpOption("-h, --help", "print help")
     .helpCommand("help [command]", "print the help of a command")
-    .configureHelp({ showGlobalOptions: true })
+    .configureHelp({ showGlobalOptions: true, minWidthToWrap: 20 })
     .configureOutput({
       outputError: () => {}, // report() prints errors, in one form for all
       getOutHasColors: () => wantsColor(process.stdout, color, process.env),
@@ -70,12 +70,12 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
     .command("train")
     .description("train a policy as a config file says, or go on with a run")
     .argument("[config]", "YAML file; not needed with --resume")
-    .option("--set <key=value>", "override one value, such as optim.lr=5e-4; repeatable", collect, [])
+    .option("--set <key=value>", "override one value, such as optim.lr=5e-4; repeatable", collect)
     .option("--resume <run>", "go on from the last checkpoint of a run (name, path or latest)")
     .option("--dry-run", "check the config, say what would run, and stop")
     .option("-y, --yes", "answer yes to every question")
     .action((config: string | undefined, _: unknown, command: Command) => {
-      const { set, resume, dryRun = false, yes = false } = command.opts();
+      const { set = [], resume, dryRun = false, yes = false } = command.opts();
       if (config === undefined && resume === undefined)
         command.error("a config file is needed, or --resume <run>", MISSING);
       const options: TrainOptions = { ...globals(command), ...given({ config, resume }), set, dryRun, yes };
@@ -139,13 +139,22 @@ async function report(error: unknown, program: Command, argv: readonly string[])
   const color = wantsColor(process.stderr, !argv.includes("--no-color"), process.env);
   const look = { color, columns: Math.min(process.stderr.columns ?? 80, 100) };
   if (error instanceof CommanderError && error.code === "commander.help") return EXIT.usage; // the help is printed
-  const known = error instanceof CommanderError ? (await import("./usage.js")).usageError(error, program, argv) : error;
+  const known = await asUserError(error, program, argv);
   if (!(known instanceof UserError)) {
     process.stderr.write(renderBug(error, look));
     return EXIT.bug;
   }
   process.stderr.write(argv.includes("--json") ? renderErrorLines(known) : renderError(known, look));
   return known.exitCode;
+}
+
+async function asUserError(error: unknown, program: Command, argv: readonly string[]): Promise<unknown> {
+  if (error instanceof CommanderError) return (await import("./usage.js")).usageError(error, program, argv);
+  const { code, syscall, message } = (error ?? {}) as NodeJS.ErrnoException;
+  if (syscall !== "write" || code !== "ENOSPC") return error;
+  const { UserError } = await import("./errors.js");
+  const what = `the output could not be written: ${message}`;
+  return new UserError({ code: "SF-OUTPUT-DISK-FULL", what, fix: "Free some space, then type the command again." });
 }
 
 function version(): string {
@@ -157,7 +166,7 @@ function given<T extends Record<string, unknown>>(values: T): { [K in keyof T]?:
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as never;
 }
 
-function collect(value: string, earlier: string[]): string[] {
+function collect(value: string, earlier: string[] = []): string[] {
   return [...earlier, value];
 }
 

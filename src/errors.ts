@@ -60,6 +60,7 @@ const EXIT_OF_CODE = {
   "SF-RUN-OTHER-CONFIG": EXIT.usage,
   "SF-RUN-EPISODE-NOT-FOUND": EXIT.usage,
   "SF-RUN-CANNOT-WRITE": EXIT.failed,
+  "SF-OUTPUT-DISK-FULL": EXIT.failed,
   // the worker
   "SF-WORKER-FAILED": EXIT.failed,
   "SF-WORKER-DIED": EXIT.failed,

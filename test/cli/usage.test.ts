@@ -1,4 +1,5 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -126,4 +127,25 @@ it("schema prints the file that editors read, and the key table", () => {
   const schema = readFileSync(join(root, "configs/schema.json"), "utf8");
   expect(sinkflex(["schema"])).toEqual({ code: 0, stdout: schema, stderr: "" });
   expect(sinkflex(["schema", "--markdown"]).stdout).toBe(readFileSync(join(root, "docs/config.md"), "utf8"));
+});
+
+describe("what is nobody's mistake in the config", () => {
+  it("a bug shows its stack and is exit code 70", () => {
+    const NODE_OPTIONS = "--import=data:text/javascript,process.stdout.write=()=>{throw(new(TypeError)('boom'))}";
+    const { code, stdout, stderr } = sinkflex(["schema"], { env: { NODE_OPTIONS } });
+    expect([code, stdout]).toEqual([70, ""]);
+    expect(stderr).toMatch(/^bug {4}This is a bug in SinkFlex[\s\S]*TypeError: boom\n {4}at /);
+  });
+
+  it("a reader that goes away ends it quietly", () => {
+    const script = `"${process.execPath}" "${join(root, "bin/sinkflex.js")}" schema | true; echo "\${PIPESTATUS[0]}"`;
+    expect(spawnSync("bash", ["-c", script], { encoding: "utf8" })).toMatchObject({ stdout: "0\n", stderr: "" });
+  });
+
+  it.skipIf(!existsSync("/dev/full"))("a full disk is said to be full", () => {
+    const script = `"${process.execPath}" "${join(root, "bin/sinkflex.js")}" schema > /dev/full`;
+    const { status, stderr } = spawnSync("bash", ["-c", script], { encoding: "utf8" });
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/could not be written: ENOSPC/);
+  });
 });
