@@ -1,10 +1,10 @@
-"""What this Python can do, as one JSON object on standard output: `python -m sinkflex.probe`, asked by `sinkflex doctor`.
+"""What this Python can do, as one JSON object on standard output. `sinkflex doctor` asks: `python -m sinkflex.probe`.
 
 Every part is asked for on its own and a part that fails says why, because the question is put to environments that are
 broken. Only the standard library is imported before that.
 
-Keys: `python`, `torch` {version, cuda, cuda_available, cuda_error, devices}, `transformers`, `gymnasium`, `triton`, `tau2`
-{version}, `parity` {difference}. A missing or broken part is {"error": why}.
+Keys: `python`, `torch` {version, cuda, cuda_available, cuda_error, devices}, `transformers`, `gymnasium`, `triton`,
+`tau2` {version}, `parity` {difference}. A missing or broken part is {"error": why}.
 """
 
 from __future__ import annotations

@@ -29,22 +29,19 @@ def locked() -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in pins}
 
 
+def places() -> Iterator[dict[str, str]]:
+    """Every Python and platform that the lock files are for, as the markers of requirements see it."""
+    for platform in PLATFORMS:
+        for minor in (11, 12, 13):
+            python = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.5"}
+            yield {**default_environment(), **platform, **python, "extra": ""}
+
+
 def required(name: str) -> Iterator[Requirement]:
     """What a package asks for on any supported Python and platform, without extras."""
     for text in importlib.metadata.requires(name) or []:
         requirement = Requirement(text)
-        environments = [
-            {
-                **default_environment(),
-                **platform,
-                "python_version": f"3.{minor}",
-                "python_full_version": f"3.{minor}.5",
-                "extra": "",
-            }
-            for platform in PLATFORMS
-            for minor in (11, 12, 13)
-        ]
-        if requirement.marker is None or any(requirement.marker.evaluate(one) for one in environments):
+        if requirement.marker is None or any(requirement.marker.evaluate(place) for place in places()):
             yield requirement
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,13 @@ import pytest
 from sinkflex import probe
 from sinkflex.kernels import api
 
+PACKAGE = Path(probe.__file__).parents[1]
 
-def run_probe(*options: str) -> dict[str, dict[str, object]]:
+
+def run_probe(*options: str, path: tuple[Path, ...] = (PACKAGE,)) -> dict[str, dict[str, object]]:
     command = [sys.executable, *options, "-m", "sinkflex.probe"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     return json.loads(done.stdout)
 
 
@@ -26,20 +30,18 @@ def test_the_parts_of_this_environment_answer() -> None:
     assert float(str(answers["parity"]["difference"])) <= probe.PARITY_TOLERANCE
 
 
-def test_a_python_without_packages_answers_that_they_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(probe.__file__).parents[1]))
+def test_a_python_without_packages_answers_that_they_are_missing() -> None:
     answers = run_probe("-P", "-S")  # -S: no site-packages
     assert answers["torch"] == {"error": "not installed"}
     assert answers["tau2"] == {"error": "not installed"}
     assert "No module named 'torch'" in str(answers["parity"]["error"])
 
 
-def test_another_package_called_tau2_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_package_called_tau2_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "tau2").mkdir()
     (tmp_path / "tau2" / "__init__.py").write_text("")
-    path = [str(tmp_path), str(Path(probe.__file__).parents[1])]
-    monkeypatch.setenv("PYTHONPATH", ":".join(path))
-    assert "another package of that name" in str(run_probe("-P", "-S")["tau2"]["error"])
+    answers = run_probe("-P", "-S", path=(tmp_path, PACKAGE))
+    assert "another package of that name" in str(answers["tau2"]["error"])
 
 
 def test_kernels_that_disagree_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
