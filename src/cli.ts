@@ -17,9 +17,8 @@ Examples:
   sinkflex runs show latest
 
 Exit codes:
-  0 done             1 run failed     2 usage or config
-  3 not ready        4 input needed   70 bug
-  130 stopped by you                  143 stopped by SIGTERM`;
+  0 done   1 run failed   2 usage or config   3 not ready
+  70 bug   130 stopped by you   143 stopped by SIGTERM`;
 
 /** Parses, runs the chosen command and returns the exit code. Never throws and never ends the process. */
 export async function main(argv: readonly string[]): Promise<number> {
@@ -62,7 +61,7 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
     .option("--no-color", "write without colour")
     .addOption(new Option("-v, --verbose", "say more").conflicts("quiet"))
     .option("-q, --quiet", "say only how it ended")
-    .option("--no-input", "never ask; exit 4 when an answer would be needed")
+    .option("--no-input", "never ask a question; take the answer no")
     .option("--python <path>", "use this Python instead of the managed environment", pythonPath)
     .option("--runs <dir>", "keep the runs in this directory instead of ./runs", absolute);
 

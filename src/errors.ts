@@ -13,7 +13,6 @@ export const EXIT = {
   failed: 1,
   usage: 2,
   environment: 3,
-  input: 4,
   bug: 70,
   interrupted: 130,
   terminated: 143,
@@ -71,7 +70,6 @@ const EXIT_OF_CODE = {
   "SF-PYTHON-NO-TORCH": EXIT.environment,
   "SF-ENV-MISSING": EXIT.environment,
   "SF-ENV-BUILD-FAILED": EXIT.environment,
-  "SF-INPUT-NEEDED": EXIT.input,
 } as const satisfies Record<string, number>;
 
 export type ErrorCode = keyof typeof EXIT_OF_CODE;

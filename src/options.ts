@@ -10,7 +10,7 @@ export interface GlobalOptions {
   color: boolean;
   verbose: boolean;
   quiet: boolean;
-  /** False with --no-input: never ask, fail with exit code 4 instead. */
+  /** False with --no-input: never ask; what needs a yes then fails. */
   input: boolean;
   /** The Python to use: an absolute path, or a bare name to be looked up in PATH. */
   python?: string;

@@ -26,7 +26,7 @@ export async function loadConfig(file: string, sets: readonly string[] = []): Pr
   const { text, bytes } = await readText(file);
   const path = resolve(file);
   const { config, echo } = checkConfig(text, file, sets);
-  return { config, echo: [`config: ${path}`, ...echo], document: { file: path, bytes } };
+  return { config, echo: [`config ${path}`, ...echo], document: { file: path, bytes } };
 }
 
 /**

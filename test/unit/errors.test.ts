@@ -91,7 +91,6 @@ it("a bug shows its stack and says that it is one", () => {
 it("the code decides the exit code, unless a better one is known", () => {
   expect(error.exitCode).toBe(2);
   expect(new UserError({ code: "SF-ENV-MISSING", what: "x" }).exitCode).toBe(3);
-  expect(new UserError({ code: "SF-INPUT-NEEDED", what: "x" }).exitCode).toBe(4);
   expect(new UserError({ code: "SF-WORKER-FAILED", what: "x" }).exitCode).toBe(1);
   expect(new UserError({ code: "SF-WORKER-FAILED", what: "x" }, { exitCode: 3 }).exitCode).toBe(3);
 });

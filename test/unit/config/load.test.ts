@@ -46,7 +46,7 @@ describe("the file", () => {
       algorithm: { clip_high: 0.2 },
       eval: { suites: ["mini-shop"] },
     });
-    expect(echo).toEqual([`config: ${document.file}`]);
+    expect(echo).toEqual([`config ${document.file}`]);
     expect(new TextDecoder().decode(document.bytes)).toBe(SMALLEST);
   });
 
