@@ -47,7 +47,7 @@ export async function runChecks({ root, python, tools, only }) {
     { name: "biome", ...node("@biomejs/biome/bin/biome", "check") },
     { name: "tsc", ...node("typescript/bin/tsc", "--noEmit") },
     { name: "knip", slow: true, ...node("knip/bin/knip.js") },
-    { name: "publint", slow: true, ...node("publint/src/cli.js", "--strict", "--pack", "false") },
+    { name: "publint", slow: true, ...node("publint/src/cli.js", "--strict", "--pack", "npm") },
     { name: "ruff", ...module("ruff", "check", "--quiet", ".") },
     { name: "mypy", slow: true, ...module("mypy") },
     { name: "vitest", tests: () => readVitest(join(results, "vitest.json")), ...withPython(vitest) },

@@ -29,7 +29,7 @@ export interface ResolvedPython {
   source: "flag" | "SINKFLEX_PYTHON" | "managed";
 }
 
-export const BUILD_QUESTION =
+const BUILD_QUESTION =
   "SinkFlex's Python environment is not there yet. Build it now? (PyTorch, transformers and what they need: a download of about 300 MB without an NVIDIA GPU, 3 GB with one, into your data directory)";
 
 export async function resolvePython(options: ResolveOptions): Promise<ResolvedPython> {
