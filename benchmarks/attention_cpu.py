@@ -1,28 +1,38 @@
-"""Attention on the CPU, side by side in one process: sinkflex.kernels `flash` against transformers' eager GptOss attention.
+"""Attention on the CPU, side by side in one process: `flash` of sinkflex.kernels against transformers' eager GptOss.
 
 Subjects, at the geometry of the tiny policy (4 query and 2 key heads, head_dim 24):
-  packed   training: 64 segments of 40 to 200 tokens, forward and backward, with and without a window of 32. transformers'
-           eager attention gets the same segments as padded rows, in sorted micro-batches of 8 (its fastest way here).
-  decode   one new token for 256 rows over a cache of up to 160 slots, and for 8 rows over 8000 to 12000.
+  packed   training: 64 segments of 40 to 200 tokens, forward and backward, with and without a window of 32. Eager
+           attention gets the same segments as padded rows, in sorted micro-batches of 8 (its fastest way here), ready
+           made: gathering and scattering them is not counted.
+  decode   one new token for 256 rows over caches of up to 160 slots, and for 8 rows over 8000 to 12000.
   long     one sequence of 2048 tokens, 16 query and 2 key heads of 64, forward and backward.
 
-Times are process-CPU milliseconds at one thread, medians of alternating repetitions; ratio = eager / flash. Every subject
-is first compared with the other side; a difference above 1e-4 stops the script. Run:
+Times are process-CPU milliseconds at one thread, medians of alternating repetitions; ratio = eager / flash. Both sides
+are compared first; a difference above 1e-4 stops the script. The allocator is set as the command line sets it for the
+worker (without that, both sides pay for page faults). Run from the repository's root:
   PYTHONPATH=python python -P benchmarks/attention_cpu.py
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import torch
+from sinkflex.kernels.api import Layout, decode_attention, sink_attention
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
-from sinkflex.kernels.api import Layout, decode_attention, sink_attention
-
+# glibc reads these when a process starts.
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+    "OMP_NUM_THREADS": "1",
+}
 Tensors = Sequence[torch.Tensor]
 Timed = Callable[[], Sequence[torch.Tensor]]
 Collect = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -139,4 +149,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ALLOCATOR})
     main()

@@ -119,7 +119,7 @@ def sink_attention(
     with return_lse also the log-sum-exp [num_queries, num_q_heads] (natural base, sink included, float32 or float64),
     whose gradient is honoured.
     """
-    _check_tensors(q, k, v, sinks, ("tokens", "num_q_heads", "head_dim"), heads_at=1)
+    _check_tensors(q, k, v, sinks, ("tokens", "heads", "head_dim"), heads_at=1)
     _check_window(window)
     for name, tensor, rows, of in (("q", q, layout.num_queries, "num_queries"), ("k", k, layout.num_keys, "num_keys")):
         if tensor.shape[0] != rows:
@@ -163,7 +163,7 @@ def padded_attention(
     With `layout` the rows, flattened batch by batch, are described by it, and lengths must not be given: a packed batch
     is [1, heads, all tokens, head_dim] with Layout.from_lengths. Build the layout once and pass it to every layer.
     """
-    _check_tensors(query, key, value, sinks, ("batch", "num_q_heads", "tokens", "head_dim"), heads_at=1)
+    _check_tensors(query, key, value, sinks, ("batch", "heads", "tokens", "head_dim"), heads_at=1)
     batch, heads, tokens, dim = query.shape
     if key.shape[0] != batch:
         raise ValueError(f"key has {key.shape[0]} rows; query has {batch}")
@@ -201,18 +201,21 @@ def decode_attention(
     query_lengths[b] + c; padding queries give 0. Returns [batch, num_q_heads, new, head_dim] in q's dtype. Work grows
     with the longest row, and with the window where that is shorter.
     """
-    _check_tensors(q, k_cache, v_cache, sinks, ("batch", "num_q_heads", "new", "head_dim"), heads_at=1)
+    _check_tensors(q, k_cache, v_cache, sinks, ("batch", "heads", "new", "head_dim"), heads_at=1)
     _check_window(window)
     for name, given in (("lengths", lengths), ("query_lengths", query_lengths)):
         if given is not None and given.shape != (q.shape[0],):
             raise ValueError(f"{name} has shape {tuple(given.shape)}; it needs one entry per row, ({q.shape[0]},)")
     if k_cache.shape[0] != q.shape[0]:
         raise ValueError(f"k_cache has {k_cache.shape[0]} rows; q has {q.shape[0]}")
-    least, most = (int(x) for x in torch.aminmax(lengths)) if q.shape[0] else (0, 0)
-    if least < 0 or most > k_cache.shape[2]:
-        raise ValueError(
-            f"lengths goes from {least} to {most}; allowed are 0 to {k_cache.shape[2]}, the slots of the cache"
-        )
+    for name, given, limit, of in (
+        ("lengths", lengths, k_cache.shape[2], "the slots of the cache"),
+        ("query_lengths", query_lengths, q.shape[2], "the new tokens"),
+    ):
+        if given is not None and given.numel():
+            least, most = (int(x) for x in torch.aminmax(given))
+            if least < 0 or most > limit:
+                raise ValueError(f"{name} goes from {least} to {most}; allowed are 0 to {limit}, {of}")
     with torch.no_grad():
         used_scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
         return decode.attend(q, k_cache, v_cache, sinks, lengths, query_lengths, window, used_scale)
