@@ -101,18 +101,16 @@ class Customer:
     def _about_question(self, question: Question, heard: Heard) -> UserTurn:
         if self._asks_who(heard):
             return self._identify(heard)
+        if heard.informs:
+            return self._settle()
         if heard.slots:
             return self._repeat("question", f"I don't know more than that. {question.text}")
-        if heard.confirms and not heard.refuses:
+        if not heard.refuses:
             return self._lose_patience(f"That does not answer my question. {question.text}")
-        if heard.refuses and not self.mind.answered["insisted"]:
-            self.mind.answered["insisted"] += 1
-            return self._lose_patience(f"Could you please look it up? {question.text}")
-        if heard.more and not heard.text:
-            return self._lose_patience(question.text)
-        if heard.text.startswith(("let me", "one moment", "please wait", "i will look", "i'll look")):
-            return self._lose_patience("Okay, I will wait.")
-        return self._settle()
+        if self.mind.answered["insisted"]:
+            return self._settle()
+        self.mind.answered["insisted"] += 1
+        return self._lose_patience(f"Could you please look it up? {question.text}")
 
     def _about_demand(self, demand: Demand, heard: Heard) -> UserTurn:
         if self.mind.wants_human:
@@ -135,14 +133,20 @@ class Customer:
 
     def _settle(self) -> UserTurn:
         """The topic is closed: on to the next, or goodbye."""
-        mind = self.mind
-        mind.at += 1
-        mind.patience, mind.confirmed, mind.answered = PATIENCE, False, Counter()
-        thanks = mind.rng.choice(("Thank you.", "Thanks!", "Great, thank you."))
-        if mind.at == len(self.topics):
-            mind.at -= 1
+        rng = self.mind.rng
+        thanks = rng.choice(("Thank you.", "Thanks!", "Great, thank you."))
+        if not self._advance():
             return UserTurn(f"{thanks} That is all I needed. Goodbye!", stop=True, reason="user_stop")
-        return UserTurn(f"{thanks} {mind.rng.choice(('Next,', 'Also,', 'One more thing:'))} {self._bring_up()}")
+        return UserTurn(f"{thanks} {rng.choice(('Next,', 'Also,', 'One more thing:'))} {self._bring_up()}")
+
+    def _advance(self) -> bool:
+        """To the next topic with new patience; False after the last."""
+        mind = self.mind
+        mind.patience, mind.confirmed, mind.answered = PATIENCE, False, Counter()
+        if mind.at + 1 == len(self.topics):
+            return False
+        mind.at += 1
+        return True
 
     def _confirm(self, wish: Wish, heard: Heard) -> UserTurn:
         mind = self.mind
@@ -156,8 +160,12 @@ class Customer:
         if afterwards == "transfer":
             self.mind.wants_human = True
             return UserTurn("That is not acceptable. I want to talk to a human agent.")
-        turn = self._settle()
-        return turn if turn.stop else UserTurn(f"I see, that is a pity. {self._bring_up()}")
+        if not self._advance():
+            return UserTurn("I see, that is a pity. Goodbye!", stop=True, reason="user_stop")
+        topic = self.topics[self.mind.at]
+        # What follows may be the same wish in another way: the difference has to be said.
+        instead = speech.details(topic) if isinstance(topic, Wish) else topic.text
+        return UserTurn(f"I see, that is a pity. {instead}")
 
     def _insist_on_human(self) -> UserTurn:
         return self._lose_patience("No. Please transfer me to a human agent.")

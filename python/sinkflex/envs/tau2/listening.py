@@ -9,6 +9,7 @@ words cannot check them, so where a plan names ids they are compared here on the
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,13 +113,19 @@ _SOURCES = {
 }
 _LIMITS = re.compile(r"\b(cannot|can't|can not|not be able|unable|won't|will not|no longer (be|possible)|only be)\b")
 _EXCEPT = re.compile(r"\b(except|excluding|other than|besides|keep|keeping|remain\w*|not including|stays?|unchanged)\b")
+_SIZES = {"s": "(s|small)", "m": "(m|medium)", "l": "(l|large)", "xl": "(xl|x-large|extra[ -]large)"}
+_FILLER = re.compile(
+    r"\b(thanks?|sure|happy|glad|pleased|help|assist|sorry|verified|located|found your|i will|i'll|i can|let me|"
+    r"one moment|please wait|hello|hi)\b"
+)
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
     """`text` is lower case, without closing phrases about further help (`more` says there was one). `affirmed` is what
-    remains without the sentences that refuse something; what is asked for is looked for in asking sentences only."""
+    remains without the sentences that refuse something; what is asked for is looked for in asking sentences only. `informs`:
+    some sentence states a thing."""
 
     text: str
     affirmed: str
@@ -128,6 +135,7 @@ class Heard:
     done: bool
     refuses: bool
     not_found: bool
+    informs: bool
     slots: frozenset[Slot]
     asks: bool
 
@@ -147,9 +155,17 @@ def hear(agent_text: str) -> Heard:
         done=bool(_DONE.search(affirmed)),
         refuses=affirmed != " ".join(sentences),
         not_found=bool(_NOT_FOUND.search(text)),
+        informs=any(map(_informs, sentences)),
         slots=frozenset(name for name, pattern in _SLOTS if pattern.search(asking)),
         asks=bool(asking),
     )
+
+
+def _informs(sentence: str) -> bool:
+    """A statement with something in it: neither a question nor a refusal nor mere politeness."""
+    if any(pattern.search(sentence) for pattern in (_ASKS, _YES_NO, _REFUSES, _FILLER)):
+        return False
+    return bool(re.search(r"\d", sentence)) or len(sentence.split()) >= 4
 
 
 def claims_done(wish: Wish, heard: Heard) -> bool:
@@ -203,12 +219,26 @@ def _items_agree(wish: Wish, text: str) -> bool:
 
 
 def _item_named(thing: Item, text: str, ids: set[str]) -> bool:
-    old = thing.item_id in ids or thing.name.lower() in text
-    if not thing.unique:
-        old = thing.item_id in ids or (old and all(value.lower() in text for value in thing.options.values()))
-    if not thing.changes:
-        return old
-    return old and (thing.new_item_id in ids or all(value.lower() in text for value in thing.changes.values()))
+    by_name = thing.name.lower() in text or thing.name.lower().split()[-1] in text
+    old = thing.item_id in ids or (by_name and (thing.unique or _options_named(thing.options, text)))
+    return old and (not thing.changes or thing.new_item_id in ids or _options_named(thing.changes, text))
+
+
+def _options_named(options: Mapping[str, str], text: str) -> bool:
+    return all(_option_named(name.lower(), value.lower(), text) for name, value in options.items())
+
+
+def _option_named(name: str, value: str, text: str) -> bool:
+    """Whether the text says that option `name` is `value`, in one of the ways people do."""
+    absent = re.search(
+        rf"\b(no|not|non|without)[\s-]+(an? |any )?{re.escape(name)}|\b{re.escape(name)}\W+(no|none)\b", text
+    )
+    if value in ("none", "no", "not resistant"):
+        return bool(absent) or (len(value) > 2 and value in text)
+    if value == "yes":
+        return name in text and not absent
+    words = _SIZES.get(value, re.escape(value).replace(r"\ ", "[\\s-]*").replace(r"\-", "[\\s-]*"))
+    return bool(re.search(rf"(?<![a-z0-9'.]){words}(?![a-z0-9])", text))
 
 
 def _payment_agrees(wish: Wish, text: str) -> bool:

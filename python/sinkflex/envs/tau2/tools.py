@@ -8,6 +8,7 @@ powers could occupy the process for hours.
 from __future__ import annotations
 
 import ast
+import contextlib
 import operator
 import warnings
 from collections.abc import Callable, Mapping
@@ -37,19 +38,18 @@ def tool_specs(environment: Any) -> tuple[ToolSpec, ...]:
 
 def run(state: RetailState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
     """The tool's result as the package renders it. Raises ToolError with the package's own words (`Error: ...`)."""
-    if call.name == "calculate":
-        guard(str(call.arguments.get("expression", "")))
     environment = state.environment
-    try:
-        with warnings.catch_warnings():
-            # calculate evaluates the agent's text: Python warns about odd expressions such as `1(2)` on stderr.
+    who = "assistant" if requestor == "agent" else "user"
+    with warnings.catch_warnings() if call.name == "calculate" else contextlib.nullcontext():
+        if call.name == "calculate":
+            guard(str(call.arguments.get("expression", "")))
+            # It evaluates the agent's text: Python warns about odd expressions such as `1(2)` on stderr.
             warnings.simplefilter("ignore", SyntaxWarning)
-            result = environment.make_tool_call(
-                call.name, requestor="assistant" if requestor == "agent" else "user", **call.arguments
-            )
-        environment.sync_tools()
-    except Exception as error:
-        raise ToolError(f"Error: {error}") from error
+        try:
+            result = environment.make_tool_call(call.name, requestor=who, **call.arguments)
+            environment.sync_tools()
+        except Exception as error:
+            raise ToolError(f"Error: {error}") from error
     return str(environment.to_json_str(result))
 
 

