@@ -37,7 +37,7 @@ from sinkflex.rollout.trajectory import Trajectory
 
 from . import checkpoint
 from .batch import rl_micro_batches, select, split
-from .guards import Update, UpdateGuard, ZeroVarianceWatch, check_infra_rate, check_logprob_gap
+from .guards import Update, UpdateGuard, ZeroVarianceWatch, check_infra_rate
 from .metrics import rollout_metrics, update_metrics
 from .schedule import learning_rate, task_order
 from .setup import Setup, plan_fields, prepare
@@ -197,10 +197,10 @@ def _update(
                 grad_clip=config.optim.grad_clip,
                 step=step,
                 reference=loop.reference,
+                gap_limit=config.train.logprob_gap_limit if gap is None else None,
             )
             if gap is None and part.tokens:
                 gap = part.gap / part.tokens
-                check_logprob_gap(gap, config.train.logprob_gap_limit, step=step)
             updates.append(update)
             totals.add(part)
     loop.policy.model.eval()

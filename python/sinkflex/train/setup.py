@@ -17,6 +17,7 @@ import transformers
 
 from sinkflex import envs
 from sinkflex.config import Config, Run
+from sinkflex.envs.domain import InfraFault
 from sinkflex.kernels import api
 from sinkflex.policy.model import Policy, build_tiny, load_policy
 from sinkflex.refusal import Refusal
@@ -69,7 +70,10 @@ def prepare(run: Run) -> Setup:
     """Build or load everything, the same way at a start and at a resume (which then fills the weights)."""
     config = run.config
     device = _device(config)
-    domain = envs.domain(config.env.suite, levels=config.env.levels)
+    try:
+        domain = envs.domain(config.env.suite, levels=config.env.levels)
+    except (InfraFault, ValueError) as error:
+        raise _refuse_env("suite", config.env.suite, str(error)) from error
     dtype = _dtype(config, device)
     impl, reason = (
         api.choose(device=device, dtype=dtype)

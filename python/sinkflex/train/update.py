@@ -18,7 +18,7 @@ from sinkflex.policy.attention import AttentionContext
 from sinkflex.policy.model import Policy
 
 from .batch import MicroBatch, RlMicroBatch
-from .guards import Update, UpdateGuard
+from .guards import Update, UpdateGuard, check_logprob_gap
 
 
 @dataclass(slots=True)
@@ -74,8 +74,13 @@ def policy_update(
     grad_clip: float,
     step: int,
     reference: Policy | None = None,
+    gap_limit: float | None = None,
 ) -> tuple[Update, Totals]:
-    """The clipped policy loss, plus KL to `reference` when its coefficient is above 0."""
+    """The clipped policy loss, plus KL to `reference` when its coefficient is above 0.
+
+    With `gap_limit` (the weights are still those that sampled) the gap to the rollout is checked before the step is
+    taken: Refusal above it, weights untouched.
+    """
     totals = Totals()
     for micro in (m.to(policy.device) for m in micros):
         logprobs, entropy = log_probs(policy, micro, temperature)
@@ -98,6 +103,8 @@ def policy_update(
         totals.add(
             Totals(float(terms.total.detach()), float(entropy.sum()), terms.clipped, terms.gap, terms.kl, terms.tokens)
         )
+    if gap_limit is not None and totals.tokens:
+        check_logprob_gap(totals.gap / totals.tokens, gap_limit, step=step)
     return _apply(policy, optimizer, guard, totals, grad_clip, step), totals
 
 

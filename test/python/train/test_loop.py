@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from sinkflex.refusal import Refusal
 from sinkflex.train import checkpoint
 from sinkflex.train import loop as loop_module
-from train_samples import launch, launch_and_stop, make_run, stable
+from train_samples import LEARN, launch, launch_and_stop, make_run, stable
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +33,17 @@ def assert_equal_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor])
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that solves some tasks of level 3 and not others, so that updates have a gradient."""
+    folder = tmp_path_factory.mktemp("learned")
+    launch(make_run(folder, LEARN))
+    return checkpoint.folder(folder, 0)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, learned: Path) -> tuple[Path, list[dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("straight")
-    code, records = launch(make_run(folder))
+    code, records = launch(make_run(folder, start=learned))
     assert code == 0
     return folder, records
 
@@ -45,13 +53,16 @@ def test_the_events_tell_the_whole_story(straight: tuple[Path, list[dict[str, An
     kinds = [r["type"] for r in records]
     assert kinds[0] == "plan" and kinds[-1] == "end"
     plan = records[0]
-    assert plan["attention_impl"] == "flash" and plan["model"]["name"] == "tiny-gpt-oss" and plan["noop_mean"] == 0.0
+    assert plan["attention_impl"] == "flash" and plan["model"]["name"] == "step-000000" and plan["noop_mean"] == 0.0
     sft = [r for r in records if r["type"] == "step" and r["stage"] == "sft"]
     rl = [r for r in records if r["type"] == "step" and r["stage"] == "rl"]
     assert [r["step"] for r in sft] == [1, 2, 3, 4, 5, 6]
     assert [r["metrics"]["agent"] for r in sft] == ["expert"] * 4 + ["faulty"] * 2
     assert [r["step"] for r in rl] == [1, 2, 3, 4]
     assert all(r["metrics"]["logprob_gap"] < 1e-4 and r["metrics"]["episodes"] == 12 for r in rl)
+    assert any(r["metrics"]["reward_std"] > 0 and r["metrics"]["grad_norm"] > 1e-3 for r in rl), (
+        "updates move something"
+    )
     assert [(r["step"], r["split"], r["tasks"]) for r in records if r["type"] == "eval"] == [
         (0, "report", 6), (2, "tune", 4), (4, "report", 6),
     ]  # fmt: skip
@@ -59,27 +70,29 @@ def test_the_events_tell_the_whole_story(straight: tuple[Path, list[dict[str, An
     assert sum(r["type"] == "episode" for r in records) == 4 * 12 + 6 + 4 + 6
 
 
-def test_same_config_and_seed_give_the_same_events(straight: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
+def test_same_config_and_seed_give_the_same_events(
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path
+) -> None:
     folder, records = straight
-    _, again = launch(make_run(tmp_path / "again"))
+    _, again = launch(make_run(tmp_path / "again", start=learned))
     assert stable(again) == stable(records)
     assert_equal_weights(weights(tmp_path / "again", 4), weights(folder, 4))
-    _, other = launch(make_run(tmp_path / "other", {"seed": 6}))
+    _, other = launch(make_run(tmp_path / "other", {"seed": 6}, start=learned))
     assert stable(other) != stable(records)
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
 def test_B96_B98_stop_and_resume_equal_the_uninterrupted_run_to_the_bit(
-    straight: tuple[Path, list[dict[str, Any]]], tmp_path: Path, stop_after: int
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path, stop_after: int
 ) -> None:
     folder, records = straight
-    code, first = launch_and_stop(make_run(tmp_path), stop_after)
+    code, first = launch_and_stop(make_run(tmp_path, start=learned), stop_after)
     assert code == 130 and first[-1]["status"] == "stopped" and first[-1]["step"] == stop_after
     saved = checkpoint.folder(tmp_path, stop_after)
     state = json.loads((saved / "trainer.json").read_text())["state"]
     applied = [2 - 2 * r["metrics"]["skipped"] for r in first if r["type"] == "step" and r["stage"] == "rl"]
     assert state["step"] == stop_after and state["policy_version"] == 6 + sum(applied)
-    code, second = launch(make_run(tmp_path, resume=(saved, stop_after)))
+    code, second = launch(make_run(tmp_path, resume=(saved, stop_after), start=learned))
     assert code == 0
     assert_equal_weights(weights(tmp_path, 4), weights(folder, 4))
     steps = [r for r in stable(records) if r["type"] == "step" and r["stage"] == "rl"]
@@ -88,12 +101,12 @@ def test_B96_B98_stop_and_resume_equal_the_uninterrupted_run_to_the_bit(
 
 
 def test_a_stop_in_the_warm_start_resumes_to_the_bit(
-    straight: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path
 ) -> None:
     folder, _ = straight
-    code, first = launch_and_stop(make_run(tmp_path), 3, stage="sft")
+    code, first = launch_and_stop(make_run(tmp_path, start=learned), 3, stage="sft")
     assert code == 130 and not any(r["type"] == "eval" for r in first)
-    launch(make_run(tmp_path, resume=(checkpoint.folder(tmp_path, 0), 0)))
+    launch(make_run(tmp_path, resume=(checkpoint.folder(tmp_path, 0), 0), start=learned))
     assert_equal_weights(weights(tmp_path, 4), weights(folder, 4))
 
 
@@ -104,47 +117,51 @@ def test_B99_the_schedule_goes_on_where_it_was(straight: tuple[Path, list[dict[s
 
 
 def test_B25_without_kl_there_is_no_reference_and_with_it_there_is(
-    straight: tuple[Path, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
     build = loop_module._reference
     monkeypatch.setattr(loop_module, "_reference", lambda loop: made.append(build(loop)) or made[-1])
     _, records = straight
     assert not any("kl" in r["metrics"] for r in records if r["type"] == "step")
-    launch(make_run(tmp_path / "off", {"train.steps": 1}))
-    code, with_kl = launch(make_run(tmp_path / "on", {"algorithm.kl.coef": 0.1, "train.steps": 2}))
+    launch(make_run(tmp_path / "off", {"train.steps": 1}, start=learned))
+    code, with_kl = launch(make_run(tmp_path / "on", {"algorithm.kl.coef": 0.1, "train.steps": 2}, start=learned))
     assert code == 0 and made[0] is None and made[1] is not None
     kl = [r["metrics"]["kl"] for r in with_kl if r["type"] == "step" and r["stage"] == "rl"]
     assert kl[1] > 0.0
 
 
-def test_kl_survives_a_resume_to_the_bit(tmp_path: Path) -> None:
+def test_kl_survives_a_resume_to_the_bit(learned: Path, tmp_path: Path) -> None:
     changes = {"algorithm.kl.coef": 0.1, "train.steps": 2, "checkpoint.keep": 1}
-    launch(make_run(tmp_path / "a", changes))
-    launch_and_stop(make_run(tmp_path / "b", changes), 1)
-    launch(make_run(tmp_path / "b", changes, resume=(checkpoint.folder(tmp_path / "b", 1), 1)))
+    launch(make_run(tmp_path / "a", changes, start=learned))
+    launch_and_stop(make_run(tmp_path / "b", changes, start=learned), 1)
+    launch(make_run(tmp_path / "b", changes, resume=(checkpoint.folder(tmp_path / "b", 1), 1), start=learned))
     assert_equal_weights(weights(tmp_path / "a", 2), weights(tmp_path / "b", 2))
 
 
-def test_eager_and_flash_train_the_same_policy(straight: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
+def test_eager_and_flash_train_the_same_policy(
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path
+) -> None:
     folder, _ = straight
-    launch(make_run(tmp_path, {"attention.impl": "eager", "train.steps": 1}))
+    launch(make_run(tmp_path, {"attention.impl": "eager", "train.steps": 1}, start=learned))
     ours, theirs = weights(folder, 1), weights(tmp_path, 1)
     for name in ours:
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-3, rtol=1e-2)
 
 
 def test_B27_micro_batches_do_not_change_the_update(
-    straight: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path
 ) -> None:
     folder, _ = straight
-    launch(make_run(tmp_path, {"train.tokens_per_micro_batch": 400, "train.steps": 1}))
+    launch(make_run(tmp_path, {"train.tokens_per_micro_batch": 400, "train.steps": 1}, start=learned))
     ours, theirs = weights(folder, 1), weights(tmp_path, 1)
     for name in ours:
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-3, rtol=1e-2)
 
 
-def test_a_gap_between_rollout_and_training_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_between_rollout_and_training_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: Path
+) -> None:
     original = loop_module.Collector.collect
 
     def shifted(self: Any, jobs: Any) -> Any:
@@ -155,7 +172,7 @@ def test_a_gap_between_rollout_and_training_ends_the_run(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(loop_module.Collector, "collect", shifted)
     with pytest.raises(Refusal, match=r"disagree by 0\.1"):
-        launch(make_run(tmp_path, {"eval": None}))
+        launch(make_run(tmp_path, {"eval": None}, start=learned))
 
 
 def test_a_new_run_does_not_write_among_old_checkpoints(

@@ -16,7 +16,7 @@ CONFIG: dict[str, Any] = {
     "seed": 5,
     "device": "auto",
     "threads": 1,
-    "model": {"preset": "tiny-gpt-oss", "dtype": "auto"},
+    "model": {"preset": "tiny-gpt-oss", "dtype": "float32"},
     "attention": {"impl": "auto"},
     "env": {
         "suite": "mini-shop",
@@ -24,7 +24,7 @@ CONFIG: dict[str, Any] = {
         "user": "scripted",
         "max_turns": 6,
         "max_errors": 3,
-        "levels": [0, 3],
+        "levels": [3],
         "tasks": None,
         "system_prompt": "none",
     },
@@ -56,7 +56,7 @@ CONFIG: dict[str, Any] = {
     "optim": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.01, "warmup_steps": 10, "grad_clip": 1.0},
     "warm_start": {
         "sft": {
-            "lr": 4e-3,
+            "lr": 1e-4,
             "episodes_per_step": 8,
             "grad_clip": 1.0,
             "demonstrations": [{"agent": "expert", "steps": 4}, {"agent": "faulty", "steps": 2}],
@@ -84,6 +84,16 @@ CONFIG: dict[str, Any] = {
 }
 
 
+LEARN = {
+    "warm_start.sft.demonstrations": [{"agent": "expert", "steps": 160}],
+    "warm_start.sft.episodes_per_step": 12,
+    "warm_start.sft.lr": 4e-3,
+    "train.steps": 1,
+    "eval": None,
+}
+"""Changes under which the tiny policy learns enough of level 3 that groups differ in reward."""
+
+
 def changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """A deep copy with dotted keys set."""
     copy: dict[str, Any] = json.loads(json.dumps(config))
@@ -96,7 +106,13 @@ def changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return copy
 
 
-def make_run(folder: Path, changes: dict[str, Any] | None = None, resume: tuple[Path, int] | None = None) -> Run:
+def make_run(
+    folder: Path,
+    changes: dict[str, Any] | None = None,
+    resume: tuple[Path, int] | None = None,
+    start: Path | None = None,
+) -> Run:
+    """run.json in `folder`, loaded. `start`: a checkpoint whose weights the policy starts from, in place of the preset."""
     folder.mkdir(exist_ok=True)
     record = {
         "v": 1,
@@ -107,7 +123,7 @@ def make_run(folder: Path, changes: dict[str, Any] | None = None, resume: tuple[
         "config_sha256": "0" * 64,
         "attempt": 1 if resume is None else 2,
         "resume": None if resume is None else {"checkpoint": str(resume[0]), "step": resume[1]},
-        "config": changed(CONFIG, changes or {}),
+        "config": changed(CONFIG, ({} if start is None else {"model": {"path": str(start), "dtype": "float32"}}) | (changes or {})),
     }
     path = folder / "run.json"
     path.write_text(json.dumps(record), encoding="utf-8")
