@@ -257,9 +257,9 @@ def asks(plan: str) -> str:
         PLAN_0 + "Note that an exchange can only be done once and I won't be able to cancel it. Shall I go ahead?",
         asks(PLAN_0.replace("Mechanical Keyboard", "keyboard 1151293680").replace("clicky one", "item 7706410293")),
         asks(PLAN_0.replace("credit card", "payment method (credit_card_9513926)")),
-        "Thank you, Yusuf! **Order W2378156**\n1. Keyboard: linear, RGB \u2192 **clicky, no backlight**\n2. Thermostat: Apple "
-        "HomeKit \u2192 Google Assistant\n\nThis exchange refunds $12.50 to your credit card ending in 2478, and you will "
-        "receive an email with instructions. Would you like to proceed (yes/no)?",
+        "Thank you, Yusuf! **Order W2378156**\n1. Keyboard: linear, RGB -> **clicky, no backlight**\n"
+        "2. Thermostat: Apple HomeKit -> Google Assistant\n\nThis exchange refunds $12.50 to your credit card ending "
+        "in 2478, and you will receive an email with instructions. Would you like to proceed (yes/no)?",
         "Here is what I will do:\n- exchange Mechanical Keyboard -> clicky, backlight none\n- Smart Thermostat -> "
         "Google Assistant\nThe rest of the order (Headphones) stays unchanged. Please confirm (yes/no).",
     ],

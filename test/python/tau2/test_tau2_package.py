@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -119,3 +120,46 @@ def test_retail_has_no_levels(retail: object) -> None:
 
     with pytest.raises(ValueError, match="no levels"):
         load("tau2-retail", [1])
+
+
+def test_what_another_generation_of_the_package_lacks_is_probed_for(tmp_path: Path) -> None:
+    """Without split files (or with another environment class) the data is read all the same; no version is asked."""
+    from sinkflex.envs.tau2.package import _read
+
+    class Tools:
+        db = "database"
+
+    class Environment:
+        tools = Tools()
+
+        def get_policy(self) -> str:
+            return "be kind"
+
+    def task(initial_state: object) -> SimpleNamespace:
+        return SimpleNamespace(id="7", initial_state=initial_state)
+
+    for name in ("tasks.json", "db.json", "policy.md"):
+        (tmp_path / name).write_text(name)
+    paths = SimpleNamespace(
+        RETAIL_TASK_SET_PATH=tmp_path / "tasks.json",
+        RETAIL_DB_PATH=tmp_path / "db.json",
+        RETAIL_POLICY_PATH=tmp_path / "policy.md",
+    )
+    old = SimpleNamespace(get_environment=Environment, get_tasks=lambda: [task(None)])
+    package = _read(old, paths)
+    assert (package.policy, package.database, package.environment_type) == ("be kind", "database", Environment)
+    assert package.splits == {"base": ("7",)}
+
+    new = SimpleNamespace(
+        get_environment=Environment,
+        get_tasks=lambda split: [task(None)],
+        get_tasks_split=lambda: {"train": ["7"], "test": []},
+    )
+    assert _read(new, paths).splits == {"train": ("7",), "test": ()}
+    assert _read(new, paths).data_sha256 == package.data_sha256
+    (tmp_path / "db.json").write_text("other")
+    assert _read(new, paths).data_sha256 != package.data_sha256
+
+    odd = SimpleNamespace(get_environment=Environment, get_tasks=lambda: [task({"message_history": []})])
+    with pytest.raises(ValueError, match="initial state"):
+        _read(odd, paths)

@@ -313,7 +313,7 @@ def test_a_component_that_needs_a_judge_is_dropped_and_named_never_raised(retail
 def test_B91_a_task_with_a_contradictory_gold_scores_as_upstream_and_is_listed(
     env: DualControlEnv, oracle: Any
 ) -> None:
-    """Task 10: returning both orders to their own payments before handing over is right by the policy; gold does not."""
+    """Task 10: returning both orders to their own payments before handing over is right by the policy, unlike gold."""
     env.reset(seed=0, options={"task_id": "10"})
     returns = (
         ("#W5490111", ["4579334072", "1421289881", "6117189161", "4947717507"], "credit_card_3124723"),

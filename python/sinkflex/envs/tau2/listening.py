@@ -115,17 +115,18 @@ _LIMITS = re.compile(r"\b(cannot|can't|can not|not be able|unable|won't|will not
 _EXCEPT = re.compile(r"\b(except|excluding|other than|besides|keep|keeping|remain\w*|not including|stays?|unchanged)\b")
 _SIZES = {"s": "(s|small)", "m": "(m|medium)", "l": "(l|large)", "xl": "(xl|x-large|extra[ -]large)"}
 _FILLER = re.compile(
-    r"\b(thanks?|sure|happy|glad|pleased|help|assist|sorry|verified|located|found your|i will|i'll|i can|let me|"
-    r"one moment|please wait|hello|hi)\b"
+    r"\b(thanks?|sure|happy|glad|pleased|help|assist|sorry|verified|located|found your|"
+    r"i can(?! confirm| see| tell)|one moment|please wait|hello|hi)\b"
 )
+_FUTURE = re.compile(r"\b(i will|i'll|let me)\b")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
     """`text` is lower case, without closing phrases about further help (`more` says there was one). `affirmed` is what
-    remains without the sentences that refuse something; what is asked for is looked for in asking sentences only. `informs`:
-    some sentence states a thing."""
+    remains without the sentences that refuse something; what is asked for is looked for in asking sentences only.
+    `informs`: some sentence states a thing."""
 
     text: str
     affirmed: str
@@ -163,9 +164,9 @@ def hear(agent_text: str) -> Heard:
 
 def _informs(sentence: str) -> bool:
     """A statement with something in it: neither a question nor a refusal nor mere politeness."""
-    if any(pattern.search(sentence) for pattern in (_ASKS, _YES_NO, _REFUSES, _FILLER)):
+    if any(pattern.search(sentence) for pattern in (_ASKS, _YES_NO, _REFUSES, _FUTURE)):
         return False
-    return bool(re.search(r"\d", sentence)) or len(sentence.split()) >= 4
+    return bool(re.search(r"\d", sentence)) or (len(sentence.split()) >= 4 and not _FILLER.search(sentence))
 
 
 def claims_done(wish: Wish, heard: Heard) -> bool:
@@ -230,9 +231,8 @@ def _options_named(options: Mapping[str, str], text: str) -> bool:
 
 def _option_named(name: str, value: str, text: str) -> bool:
     """Whether the text says that option `name` is `value`, in one of the ways people do."""
-    absent = re.search(
-        rf"\b(no|not|non|without)[\s-]+(an? |any )?{re.escape(name)}|\b{re.escape(name)}\W+(no|none)\b", text
-    )
+    option = re.escape(name)
+    absent = re.search(rf"\b(no|not|non|without)[\s-]+(an? |any )?{option}|\b{option}\W+(no|none)\b", text)
     if value in ("none", "no", "not resistant"):
         return bool(absent) or (len(value) > 2 and value in text)
     if value == "yes":
