@@ -54,7 +54,10 @@ export async function runChecks({ root, python, tools, only }) {
     { name: "pytest", tests: () => readPytest(join(results, "pytest.xml")), ...withPython(pytest) },
   ];
   const chosen = stages.filter((stage) => (only === "lint" ? !stage.tests : !(fast && stage.slow)));
-  return report(await runStages(root, chosen));
+  const { done, stopped } = await runStages(root, chosen);
+  if (stopped !== 0)
+    process.stdout.write(`Stopped: ${chosen.length - done.length} of ${chosen.length} checks were not begun.\n`);
+  return stopped || report(done);
 }
 
 async function runStages(root, stages) {
@@ -72,9 +75,9 @@ async function runStages(root, stages) {
     const verdict = stage.tests ? countsText(counts) : status === 0 ? "ok" : `failed (exit code ${status})`;
     process.stdout.write(`${title}: ${verdict}, ${seconds} s\n`);
     done.push({ ...counts, name: stage.name });
-    if (interrupted(status)) break;
+    if (interrupted(status)) return { done, stopped: status };
   }
-  return done;
+  return { done, stopped: 0 };
 }
 
 /** Static checks speak when they fail; the runners speak as they go. */

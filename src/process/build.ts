@@ -17,6 +17,7 @@ import {
   lockedPackages,
   lockPath,
   PACKAGE_ROOT,
+  readyEnvironment,
   TOOLS_LOCK,
   toolsFor,
   WORKER_LOCKS,
@@ -43,26 +44,29 @@ export interface BuildOptions extends Setting {
 /** The managed environment, built first when it is not there. */
 export async function buildEnvironment(options: BuildOptions): Promise<ManagedEnvironment> {
   const { root = PACKAGE_ROOT, env = process.env, report, again = false, typed = BUILD_COMMAND } = options;
+  const ready = readyEnvironment({ root, env });
+  if (ready && !again) return ready;
   const base = pythonToBuildFrom(root, env);
   const look = () => environmentFor(base.minor, { root, env });
-  if (!look().record || again) {
-    await fillFolder({
-      dir: look().dir,
-      env,
-      report,
-      typed,
-      async fill(folder, running) {
-        if (look().record && !again) return false;
-        const begun = Date.now();
-        needRoom(dirname(folder), CPU_BUILD_BYTES);
-        const fill = { root, base, folder, running, report };
-        const installer = await installAll(fill, await makeFolder(fill));
-        await confirm(fill, installer, begun);
-        return true;
-      },
-    });
-  }
-  return look();
+  await fillFolder({
+    dir: look().dir,
+    env,
+    report,
+    typed,
+    async fill(folder, running) {
+      if (look().record && !again) return false;
+      const begun = Date.now();
+      needRoom(dirname(folder), CPU_BUILD_BYTES);
+      const fill = { root, base, folder, running, report };
+      const installer = await installAll(fill, await makeFolder(fill));
+      await confirm(fill, installer, begun);
+      return true;
+    },
+  });
+  const built = look();
+  // What did not fit was of another Python version: it must not be found before the new one.
+  if (ready && ready.dir !== built.dir) rmSync(ready.dir, { recursive: true, force: true });
+  return built;
 }
 
 /** The folder with the checks' tools, for PYTHONPATH; installed by `python` first when it is not there. */

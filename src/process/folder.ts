@@ -98,7 +98,7 @@ function removeLeftovers(dir: string): void {
 }
 
 function moveInto(folder: string, dir: string): void {
-  renameInside(folder, dir);
+  writeFinalPaths(folder, dir);
   const old = `${dir}.old-${process.pid}`;
   if (existsSync(dir)) renameSync(dir, old);
   renameSync(folder, dir);
@@ -106,7 +106,7 @@ function moveInto(folder: string, dir: string): void {
 }
 
 /** Installers write the folder's path into scripts and pyvenv.cfg: these must name the folder it will be. */
-function renameInside(folder: string, dir: string): void {
+function writeFinalPaths(folder: string, dir: string): void {
   const bin = join(folder, "bin");
   const scripts = existsSync(bin) ? readdirSync(bin).map((name) => join(bin, name)) : [];
   for (const path of [join(folder, "pyvenv.cfg"), ...scripts]) {
