@@ -1,8 +1,8 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
-import { addPython, addScript, bareMachine, type Machine, REPOSITORY } from "../fixtures/machine.js";
+import { addCheckout, addNpm, addPython, addScript, bareMachine, hanging, type Machine } from "../fixtures/machine.js";
 
 /**
  * The setup script on a bare machine: a checkout in a folder with a blank, an npm that links the packages of this
@@ -17,25 +17,8 @@ let checkout: string;
 
 beforeEach(() => {
   machine = bareMachine();
-  checkout = join(machine.dir, "my checkout");
-  mkdirSync(join(checkout, "bin"), { recursive: true });
-  const files = ["src", "scripts", "requirements", "pyproject.toml", "package.json", "package-lock.json"];
-  for (const name of [...files, "tsconfig.json", "tsconfig.build.json"]) {
-    cpSync(join(REPOSITORY, name), join(checkout, name), { recursive: true });
-  }
-  writeFileSync(join(checkout, "bin", "sinkflex.js"), "console.log(JSON.stringify(process.argv.slice(2)));\n");
-  addNpm();
-  for (const tool of ["rm", "ln", "sleep"]) {
-    const real = ["/usr/bin", "/bin"].map((folder) => join(folder, tool)).find((path) => existsSync(path));
-    symlinkSync(real ?? "", join(machine.bin, tool));
-  }
+  checkout = addCheckout(machine);
 });
-
-/** An npm whose `ci` links the packages of this repository. */
-function addNpm(): void {
-  const link = `rm -f node_modules; ln -s "${join(REPOSITORY, "node_modules")}" node_modules`;
-  addScript(machine, "npm", `echo "npm $*" >> "$FAKE_PYTHON_LOG"\n${link}`);
-}
 
 interface Ended {
   code: number | null;
@@ -62,11 +45,6 @@ function start(args: string[], env: NodeJS.ProcessEnv = {}): { child: ChildProce
 }
 
 const quickstart = (...rest: string[]) => start(["--quickstart", ...rest]).ended;
-
-/** Resolves when the stand-in Python says that it hangs. */
-async function hanging(): Promise<void> {
-  while (!machine.calls().includes("hanging")) await new Promise((resolve) => setTimeout(resolve, 50));
-}
 
 const environments = () => (existsSync(machine.data) ? readdirSync(machine.data) : []);
 
@@ -133,8 +111,8 @@ describe("npm run quickstart", () => {
 describe("stopping while it installs", () => {
   it("Ctrl-C during pip: exit code 130, what is kept is said, nothing half-built; the next run completes", async () => {
     addPython(machine, "python3");
-    const { child, ended } = start(["--quickstart"], { FAKE_PYTHON_HANG: "torch.txt -c" });
-    await hanging();
+    const { child, ended } = start(["--quickstart"], { FAKE_PYTHON_HANG: "off -r" });
+    await hanging(machine);
     child.kill("SIGINT");
     const stopped = await ended;
     expect(stopped.code).toBe(130);
@@ -152,7 +130,7 @@ describe("stopping while it installs", () => {
   it("SIGTERM during pip: exit code 143", async () => {
     addPython(machine, "python3");
     const { child, ended } = start(["--quickstart"], { FAKE_PYTHON_HANG: "base.txt -r" });
-    await hanging();
+    await hanging(machine);
     child.kill("SIGTERM");
     expect((await ended).code).toBe(143);
     expect(environments()).toEqual([]);
@@ -160,9 +138,13 @@ describe("stopping while it installs", () => {
 
   it("Ctrl-C during npm: exit code 130, and the packages are installed anew", async () => {
     addPython(machine, "python3");
-    addScript(machine, "npm", `echo hanging >> "$FAKE_PYTHON_LOG"; trap 'exit 130' INT; while :; do sleep 0.1; done`);
+    addScript(
+      machine,
+      "npm",
+      `echo hanging >> "$FAKE_PYTHON_LOG"; trap 'exit 130' INT; while :; do /bin/sleep 0.1; done`,
+    );
     const { child, ended } = start(["--quickstart"]);
-    await hanging();
+    await hanging(machine);
     // A terminal sends the signal to the whole group; here the parts are told one after the other.
     child.kill("SIGINT");
     const npm = childrenOf(child.pid ?? 0)[0];
@@ -170,14 +152,14 @@ describe("stopping while it installs", () => {
     const stopped = await ended;
     expect(stopped.code).toBe(130);
     expect(stopped.stderr).toContain("Stopped while installing the Node packages");
-    addNpm();
+    addNpm(machine);
     expect((await start(["--quickstart"], { FAKE_PYTHON_FAIL: "-m venv" }).ended).stderr).toContain("npm ci");
   });
 
   it("a kill -9 leaves a lock and a folder that the next run clears away", async () => {
     addPython(machine, "python3");
-    const { child, ended } = start(["--quickstart"], { FAKE_PYTHON_HANG: "torch.txt -c" });
-    await hanging();
+    const { child, ended } = start(["--quickstart"], { FAKE_PYTHON_HANG: "off -r" });
+    await hanging(machine);
     child.kill("SIGKILL");
     for (const orphan of orphans()) process.kill(orphan, "SIGKILL");
     await ended;
