@@ -121,7 +121,9 @@ class Expert:
         number, order = self.orders[wish.ref]
         if wish.kind in ASKS:
             return say(
-                {"status": f"{number} {order.status}", "item": f"item {order.item}"}.get(wish.kind, f"order {number}")
+                {"status": f"{number} {order.status}", "item": f"{order.product} {order.item}"}.get(
+                    wish.kind, f"order {number}"
+                )
             )
         return self._serve(wish, number, order)
 
@@ -144,7 +146,9 @@ class Expert:
         if reason is not None:
             return call("hand_off", order=number, reason=reason)
         if not wish.agreed:
-            return say(" ".join(filter(None, (action, number, item, "?"))))
+            # A swap is said in the customer's terms too, the colour before the id: they can check it, and a policy copies
+            # the id that follows the colour in what the shop showed.
+            return say(f"{action} {number} {wish.target} {item} ?" if item else f"{action} {number} ?")
         if action == "swap":
             return call("swap_item", order=number, item=str(item))
         return call(WRITE_TOOLS[action], order=number)

@@ -110,7 +110,8 @@ class Faulty(Expert):
                 wrong = [s for s in STATUSES[:4] if known is None or s != known[1].status]
                 return say(f"{known[0] if known else number} {self._rng.choice(wrong)}")
             case "item":
-                return say(f"item {self._rng.choice([i for i in ITEMS if known is None or i != known[1].item])}")
+                wrong = [i for i in ITEMS if known is None or i != known[1].item]
+                return say(f"{known[1].product if known else 'item'} {self._rng.choice(wrong)}")
             case _:
                 return say(f"order {self._other(known[0]) if known else number}")
 
@@ -123,7 +124,8 @@ class Faulty(Expert):
         item = items[0] if items else order.item
         if not wish.agreed and not self._stuck:
             self._stuck = "planned"
-            return say(f"{action} {number} {item} ?" if action == "swap" else f"{action} {number} ?")
+            named = (wish.target, item) if action == "swap" else ()
+            return say(" ".join(filter(None, (action, number, *named, "?"))))
         if action == "swap":
             return call("swap_item", order=number, item=item)
         return call(WRITE_TOOLS[action], order=number)
