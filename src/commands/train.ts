@@ -46,7 +46,12 @@ export async function run(options: TrainOptions): Promise<number> {
   const { state, exitCode, failure } = ended;
 
   const { dir, file } = begun;
-  const place = { run: file.run, dir: relative(process.cwd(), dir) || ".", options: runOptions(dir) };
+  const place = {
+    run: file.run,
+    dir: relative(process.cwd(), dir) || ".",
+    options: runOptions(dir),
+    ...(failure && { status: "failed" }),
+  };
   const width = people.isTTY ? Math.min(people.columns ?? 80, 100) : 100;
   const rows = summaryRows(state, place, { width, color: options.color && !options.json });
   people.write(`\n${(options.quiet ? rows.slice(0, 1) : rows).join("\n")}\n`);

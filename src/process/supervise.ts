@@ -70,7 +70,7 @@ export async function supervise(worker: Worker, start: State, log: string, audie
     for (const event of events) {
       state = reduce(state, event);
       audience.event(state, event);
-      if (event.type === "end") leaving ??= setTimeout(() => worker.terminate(), LEAVE_MS);
+      if (event.type === "end" && worker.alive) leaving ??= setTimeout(() => worker.terminate(), LEAVE_MS);
     }
   };
 

@@ -3,6 +3,7 @@
  * Everything that can be refused is refused before anything is written.
  */
 import { createHash } from "node:crypto";
+import { rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { UserError } from "../errors.js";
 import {
@@ -87,8 +88,8 @@ export function begin(plan: NewRun | Continuation, now: Date): Begun {
 
 function beginNew({ root, config, configFile, source }: NewRun, now: Date): Begun {
   const dir = createRun(root, config.name, now);
-  const lock = lockOf(dir, basename(dir));
   try {
+    const lock = lockOf(dir, basename(dir));
     const file: RunFile = {
       v: 1,
       verb: "train",
@@ -105,7 +106,7 @@ function beginNew({ root, config, configFile, source }: NewRun, now: Date): Begu
     pointLatest(root, dir);
     return { dir, file, lock, state: initialState };
   } catch (error) {
-    lock.release();
+    rmSync(dir, { recursive: true, force: true }); // half a run is none
     throw error;
   }
 }
