@@ -133,7 +133,7 @@ class ZeroVarianceWatch:
         was_above, self._above = self._above, share >= self._limit
         if was_above or not self._above:
             return None
-        what = f"no learning signal in {share:.0%} of the groups: all episodes of such a group have the same reward"
+        what = f"No learning signal in {share:.0%} of the groups: all episodes of such a group have the same reward."
         if success >= 0.5:
             return what, "Most tasks are solved: more steps buy little; use harder tasks (env.levels) or stop here."
         if success == 0.0:

@@ -136,7 +136,7 @@ def test_B28_flat_groups_are_measured_and_warned_about(group_size: int, expected
     warning = ZeroVarianceWatch(0.5, group_size).observe(share, float(rewards.mean()))
     assert (warning is not None) == (group_size == 2)
     if warning is not None:
-        assert f"no learning signal in {share:.0%} of the groups" in warning[0]
+        assert f"No learning signal in {share:.0%} of the groups" in warning[0]
         assert "rollout.group_size" in warning[1]
 
 
@@ -144,7 +144,7 @@ def test_B02_a_step_without_any_signal_is_warned_about_once() -> None:
     watch = ZeroVarianceWatch(0.9, 8)
     first = watch.observe(1.0, 0.0)
     assert first is not None
-    assert "no learning signal in 100% of the groups" in first[0]
+    assert "No learning signal in 100% of the groups" in first[0]
     assert "no group size helps" in first[1]
     assert watch.observe(1.0, 0.0) is None
     assert watch.observe(0.5, 0.1) is None
