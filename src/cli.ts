@@ -20,6 +20,9 @@ Exit codes:
   0 done   1 run failed   2 usage or config   3 not ready
   70 bug   130 stopped by you   143 stopped by SIGTERM`;
 
+/** How writing fails when the reader went away: a pipe, or a window that was closed. */
+const GONE: ReadonlySet<string> = new Set(["EPIPE", "EIO"]);
+
 /** Parses, runs the chosen command and returns the exit code. Never throws and never ends the process. */
 export async function main(argv: readonly string[]): Promise<number> {
   let exitCode = 0;
@@ -28,8 +31,9 @@ export async function main(argv: readonly string[]): Promise<number> {
   });
   const fail = async (error: unknown) => process.exit(await report(error, program, argv));
   process.once("uncaughtException", fail);
-  // A reader that went away (`sinkflex runs list | head`) is no error; what is under way goes on.
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => error.code === "EPIPE" || fail(error));
+  // A reader that went away (`sinkflex runs list | head`, or a window that was closed) is no error; what is under way
+  // goes on, and stops by its own rules.
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => GONE.has(error.code ?? "") || fail(error));
   process.stderr.on("error", () => {}); // there is nobody left to tell
   try {
     await program.parseAsync(argv, { from: "user" });

@@ -140,8 +140,7 @@ describe("Ctrl-C on the terminal", () => {
     await screen.until((text) => text.includes("step 3 of 500"));
     const worker = folder.events().find((event) => event.type === "hello").pid;
     screen.close();
-    await screen.exited;
-    await eventually(() => !exists(worker));
+    await eventually(() => !exists(screen.pid) && !exists(worker));
     expect(folder.json("summary.json")).toMatchObject({ status: "stopped", exit_code: 143 });
   });
 });
