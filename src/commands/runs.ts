@@ -1,9 +1,9 @@
 /** `sinkflex runs`: what has been trained, how a run stands, how an episode went, and a run as it goes on. */
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import type { RunsOptions } from "../options.js";
 import { tail } from "../process/tail.js";
 import { decodeLine, LineSplitter } from "../protocol/decode.js";
-import { defaultRoot, FILES, findRun, readJson, readRun, runOptions } from "../run/dir.js";
+import { defaultRoot, FILES, findRun, readJson, readRun, runOptions, shownPath } from "../run/dir.js";
 import { episodesOf, findEpisode } from "../run/episodes.js";
 import { runEntries, statusOf } from "../run/list.js";
 import { holderOf } from "../run/lock.js";
@@ -52,7 +52,7 @@ function show({ json }: RunsOptions, dir: string, look: Look): number {
   const status = statusOf(dir, summary);
   if (json) return print([JSON.stringify({ ...summary, run: file.run, dir, status, attempt: file.attempt })]);
   const state: State = { ...replay(dir), run: file.run };
-  const place = { run: file.run, dir: relative(process.cwd(), dir) || ".", options: runOptions(dir), status };
+  const place = { run: file.run, dir: shownPath(dir), options: runOptions(dir), status };
   const error = state.end?.error;
   const why = error ? ["", `${error.what}${error.why ? ` ${error.why}` : ""}`] : [];
   const picture = view(state, { ...look, interrupted: status === "interrupted" });

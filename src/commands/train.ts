@@ -1,12 +1,12 @@
 /** `sinkflex train`: a config, or a run to go on with, becomes one attempt that is watched to its end. */
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import { checkConfig, loadConfig } from "../config/load.js";
 import { UserError } from "../errors.js";
 import type { TrainOptions } from "../options.js";
 import { type Ended, lastLines, runAttempt } from "../process/attempt.js";
 import { resolvePython } from "../process/python.js";
 import { begin, type Continuation, continuation, type NewRun, type RunConfig, sha256 } from "../run/begin.js";
-import { defaultRoot, FILES, type RunFile, runName, runOptions } from "../run/dir.js";
+import { defaultRoot, FILES, type RunFile, runName, runOptions, shownPath } from "../run/dir.js";
 import { screenFor } from "../ui/screens.js";
 import { summaryRows } from "../ui/summary.js";
 
@@ -48,7 +48,7 @@ export async function run(options: TrainOptions): Promise<number> {
   const { dir, file } = begun;
   const place = {
     run: file.run,
-    dir: relative(process.cwd(), dir) || ".",
+    dir: shownPath(dir),
     options: runOptions(dir),
     ...(failure && { status: "failed" }),
   };

@@ -14,7 +14,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { basename, dirname, isAbsolute, join, resolve } from "node:path";
+import { basename, dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { nearest, UserError } from "../errors.js";
 
 export const LATEST = "latest";
@@ -44,6 +44,12 @@ export const FILES = {
 
 export function defaultRoot(): string {
   return resolve("runs");
+}
+
+/** A run directory as a person would type it here. */
+export function shownPath(dir: string): string {
+  const here = relative(process.cwd(), dir);
+  return here === "" || here.startsWith("..") ? dir : here;
 }
 
 /** What to add to a command so that it finds the run again: nothing where it is looked for anyway. */

@@ -50,7 +50,7 @@ function heading(episode: Episode, look: EpisodeLook, paint: Paint): string[] {
     ...(episode.sample === null || episode.sample === undefined ? [] : [`sample ${episode.sample}`]),
   ];
   const text = `step ${episode.step}, ${episode.split} split, ${group.join(", ")}`;
-  return [paint("bold", printable(episode.id)), ...wrapText(printable(text), look.width, true)];
+  return [paint("bold", printable(episode.id)), ...wrapText(printable(text), look.width)];
 }
 
 function segmentRows(segment: Segment, look: EpisodeLook, paint: Paint): string[] {
@@ -71,9 +71,9 @@ function marked(text: string, trained: boolean, color: boolean): string {
   return trained && !color ? `[[${text}]]` : text;
 }
 
-/** The mean log-prob of the tokens when they were sampled; "yes" where it was not recorded. */
+/** How likely the tokens were when they were sampled (geometric mean); "yes" where that was not recorded. */
 function confidence(logprob: number | null | undefined): string {
-  return logprob === null || logprob === undefined ? "yes" : `yes ${fixed(logprob, 2)}`;
+  return logprob === null || logprob === undefined ? "yes" : `yes p=${fixed(Math.exp(logprob), 2)}`;
 }
 
 function marginText(kind: string, tokens: string, trained: string, text: string): string {
@@ -90,7 +90,7 @@ function calls(episode: Episode, speaker: string, look: EpisodeLook, paint: Pain
       const problem = call.error ? `: ${call.error}` : "";
       const text = printable(`${call.name}(${compactJson(call.arguments)})${problem}`);
       const label = call.valid ? "valid call" : "invalid call";
-      return wrapText(text, look.width - MARGIN, false).map((row, index) =>
+      return wrapText(text, look.width - MARGIN).map((row, index) =>
         index === 0 ? `  ${verdict}${" ".repeat(MARGIN - 2 - label.length)}${row}` : `${" ".repeat(MARGIN)}${row}`,
       );
     });
@@ -117,7 +117,7 @@ function closing(episode: Episode, look: EpisodeLook, paint: Paint): string[] {
     ["length", `${plural(episode.turns, "turn")}, ${plural(tokens(false), "token")}, ${tokens(true)} of them trained`],
   ];
   return rows.flatMap(([label, text]) =>
-    wrapText(printable(text), look.width - 9, true).map(
+    wrapText(printable(text), look.width - 9).map(
       (row, index) =>
         `${paint("dim", index === 0 ? label.padEnd(9) : " ".repeat(9))}${label === "reward" ? paint("bold", row) : row}`,
     ),

@@ -78,6 +78,15 @@ export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+/** Parts as sentences in one line; a full stop is added where one is missing. */
+export function sentences(...parts: readonly (string | null | undefined)[]): string {
+  return parts
+    .filter((part) => part)
+    .map((part) => (/[.!?)]$/.test(part as string) ? part : `${part}.`))
+    .join(" ")
+    .replaceAll("\n", " ");
+}
+
 const LEVELS = "▁▂▃▄▅▆▇█";
 
 /** The newest values as blocks, averaged into at most `width` columns. Inside 0 to 1 the scale is 0 to 1, so that noise looks like noise. */
@@ -139,16 +148,22 @@ export function columns(rows: readonly (readonly string[])[], spec: readonly Col
     .map((line) => line.replace(TRAILING_BLANKS, "$1"));
 }
 
-/** One text wrapped to `width` display columns; longer words are broken. Nothing is lost unless `trim` drops blanks. */
-export function wrapText(text: string, width: number, trim = false): string[] {
-  return wrapAnsi(text, Math.max(1, width), { hard: true, trim }).split("\n");
+/** One text wrapped to `width` display columns; longer words are broken. Only the blanks at a new break are dropped. */
+export function wrapText(text: string, width: number): string[] {
+  return text.split("\n").flatMap((line) => {
+    const rows = wrapAnsi(line, Math.max(1, width), { hard: true, trim: false }).split("\n");
+    return rows.map((row, index) => {
+      const start = index === 0 ? row : row.replace(/^ +/, "");
+      return index === rows.length - 1 ? start : start.trimEnd();
+    });
+  });
 }
 
 /** "label  text" rows, the labels in a column of their own, long texts wrapped beside it. */
 export function labelRows(pairs: readonly (readonly [label: string, text: string])[], width: number): string[] {
   const column = Math.max(...pairs.map(([label]) => label.length)) + 2;
   return pairs.flatMap(([label, text]) =>
-    wrapText(text, width - column, true).map((row, index) => `${(index === 0 ? label : "").padEnd(column)}${row}`),
+    wrapText(text, width - column).map((row, index) => `${(index === 0 ? label : "").padEnd(column)}${row}`),
   );
 }
 

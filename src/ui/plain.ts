@@ -5,7 +5,18 @@
  */
 import type { Event, EventOf } from "../protocol/events.js";
 import { metric, type State } from "../run/state.js";
-import { bytes, compact, duration, fixed, labelRows, type Paint, painter, printable, small } from "./format.js";
+import {
+  bytes,
+  compact,
+  duration,
+  fixed,
+  labelRows,
+  type Paint,
+  painter,
+  printable,
+  sentences,
+  small,
+} from "./format.js";
 import { stage } from "./header.js";
 import { planRows } from "./plan.js";
 import type { Output, Screen, Taste } from "./screen.js";
@@ -79,8 +90,7 @@ export class PlainScreen implements Screen {
   close(): void {}
 
   #warn(event: EventOf<"warn">): void {
-    const fix = event.fix ? ` ${event.fix}` : "";
-    this.#out.write(`${this.#paint("yellow", "warning")}  ${printable(`${event.what}${fix}`).replaceAll("\n", " ")}\n`);
+    this.#out.write(`${this.#paint("yellow", "warning")}  ${printable(sentences(event.what, event.fix))}\n`);
   }
 
   #rows(state: State, event: Event): string[] {

@@ -31,12 +31,10 @@ export function summaryRows(state: State, place: Place, look: { width: number; c
     ["run", place.dir],
   ];
   const body = rows.flatMap(([label, text]) =>
-    wrapText(printable(text), PATHS.has(label) ? Number.MAX_SAFE_INTEGER : look.width - LABEL, true).map(
-      (row, index) => {
-        const shown = index === 0 ? label.padEnd(LABEL) : " ".repeat(LABEL);
-        return `${paint("dim", shown)}${label === "ended" ? paint("bold", row) : row}`;
-      },
-    ),
+    wrapText(printable(text), PATHS.has(label) ? Number.MAX_SAFE_INTEGER : look.width - LABEL).map((row, index) => {
+      const shown = index === 0 ? label.padEnd(LABEL) : " ".repeat(LABEL);
+      return `${paint("dim", shown)}${label === "ended" ? paint("bold", row) : row}`;
+    }),
   );
   const next = commands(state, place).map((command, index) => nextRow(command, index, paint));
   return [...body, "", ...next];

@@ -7,7 +7,19 @@
  */
 import type { EventOf } from "../protocol/events.js";
 import { metric, type State, type Warning } from "../run/state.js";
-import { bytes, clip, compact, fixed, type Paint, painter, printable, small, sparkline, wrapText } from "./format.js";
+import {
+  bytes,
+  clip,
+  compact,
+  fixed,
+  type Paint,
+  painter,
+  printable,
+  sentences,
+  small,
+  sparkline,
+  wrapText,
+} from "./format.js";
 import { fitting, header, PHASES } from "./header.js";
 import type { Look } from "./screen.js";
 import { stepTable } from "./table.js";
@@ -49,10 +61,9 @@ function warningBlock(warnings: readonly Warning[], look: Look, paint: Paint): s
 }
 
 export function warningRows(warning: Warning, width: number, paint: Paint): string[] {
-  const times = warning.count > 1 ? ` (${warning.count} times)` : "";
-  const fix = warning.fix === null ? "" : ` ${warning.fix}`;
-  const text = printable(`${warning.what}${fix}${times}`);
-  return wrapText(text, width - 9, true).map(
+  const times = warning.count > 1 ? `(${warning.count} times)` : "";
+  const text = printable(sentences(warning.what, warning.fix, times));
+  return wrapText(text, width - 9).map(
     (row, index) => `${index === 0 ? paint("yellow", "warning") : " ".repeat(7)}  ${row}`,
   );
 }
@@ -117,9 +128,10 @@ function evaluations(state: State, look: Look, paint: Paint): string[] {
 function now(state: State, look: Look, paint: Paint): string[] {
   const { phase, beat } = state;
   if (phase === null || state.end !== null || look.interrupted) return [];
+  const at = phase.phase === "warm_start" ? "" : `, step ${phase.step}`; // the warm start counts in steps of its own
   const waits = beat?.waiting_for && beat.phase === phase.phase && beat.step === phase.step;
   const parts = [
-    `${PHASES[phase.phase] ?? phase.phase}, step ${phase.step}${phase.detail ? `: ${phase.detail}` : ""}`,
+    `${PHASES[phase.phase] ?? phase.phase}${at}${phase.detail ? `: ${phase.detail}` : ""}`,
     ...(waits ? [`waiting for ${beat.waiting_for}`] : []),
     ...(beat?.rss_bytes ? [`memory ${bytes(beat.rss_bytes)}`] : []),
   ];

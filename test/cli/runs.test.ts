@@ -66,7 +66,7 @@ describe("runs show", () => {
       const { code, stdout } = await folder.run(["runs", "show", name]);
       expect(code).toBe(0);
       expect(stdout).toMatch(new RegExp(`^${run} +completed\\n`));
-      expect(stdout).toContain("warning  7 of 8 groups\n");
+      expect(stdout).toContain("warning  7 of 8 groups.\n");
       expect(stdout).toMatch(/\n +4 +0\.551 /);
       expect(stdout).toContain("ended       completed, 4 of 4 steps");
       expect(stdout).toContain(`next        sinkflex runs show ${run} --episode rl-000004-t00-s0\n`);

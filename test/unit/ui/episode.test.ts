@@ -54,9 +54,9 @@ describe("an episode as a conversation", () => {
       ["header", "2", "-"],
       ["header", "2", "-"],
     ]); // the prefix of the template
-    expect(at("tool name")).toEqual([["tool", "name", "1", "yes", "-0.50"]]); // sampled
+    expect(at("tool name")).toEqual([["tool", "name", "1", "yes", "p=0.61"]]); // sampled
     expect(at("control")).toEqual([
-      ["control", "1", "yes", "-0.50"],
+      ["control", "1", "yes", "p=0.61"],
       ["control", "1", "-"],
     ]); // sampled end, the template's newline
     expect(at("system")).toEqual([["system", "3", "-"]]);

@@ -13,6 +13,7 @@ import {
   painter,
   plural,
   printable,
+  sentences,
   small,
   sparkline,
   wrapText,
@@ -139,6 +140,14 @@ describe("text", () => {
         expect(wrapText(value, width).join("").replaceAll(/\s/g, "")).toBe(value.replaceAll(/\s/g, ""));
       }),
     );
+  });
+
+  it("wrapping keeps indentation and drops only the blank at a break", () => {
+    expect(wrapText("one two three\n  - four five", 9)).toEqual(["one two", "three", "  - four", "five"]);
+  });
+
+  it("sentences end with a full stop", () => {
+    expect(sentences("no signal", "Do this.", null, "(2 times)")).toBe("no signal. Do this. (2 times)");
   });
 
   it("clipping says that something is missing", () => {

@@ -53,8 +53,8 @@ describe("plain lines", () => {
   it("warn once for each code", () => {
     const script = new Script();
     for (const n of [1, 2, 3]) script.add("warn", { code: "a", what: `first\nline ${n}`, fix: "Do this." });
-    expect(written(script)).toEqual(["warning  first line 1 Do this."]);
-    expect(written(script, { quiet: true })).toEqual(["warning  first line 1 Do this."]);
+    expect(written(script)).toEqual(["warning  first line 1. Do this."]);
+    expect(written(script, { quiet: true })).toEqual(["warning  first line 1. Do this."]);
   });
 
   it("are silent with --quiet, and say phases and checkpoints with --verbose", () => {
