@@ -77,13 +77,31 @@ def _in_reach(
     if 2 * count > longest:  # a gathered key costs about as much as two in place
         slot = torch.arange(longest, device=lengths.device).unsqueeze(0)
         return k_cache[:, :, :longest], v_cache[:, :, :longest], slot
-    batch, num_kv_heads, slots, dim = k_cache.shape
+    batch, num_kv_heads, _, dim = k_cache.shape
     slot = position[:, -1:] + torch.arange(1 - count, 1, device=lengths.device)
-    inside = slot.clamp(min=0).minimum((lengths - 1).clamp(min=0).unsqueeze(1))
-    row = torch.arange(batch * num_kv_heads, device=lengths.device).view(batch, num_kv_heads, 1) * slots
-    index = (row + inside.unsqueeze(1)).flatten()
-    keys, values = (x.reshape(-1, dim).index_select(0, index) for x in (k_cache, v_cache))
-    return keys.view(batch, num_kv_heads, count, dim), values.view(batch, num_kv_heads, count, dim), slot
+    inside = slot.clamp(min=0).minimum((lengths - 1).clamp(min=0).unsqueeze(1)).unsqueeze(1)
+    shape = (batch, num_kv_heads, count, dim)
+    gathered = []
+    for cache in (k_cache, v_cache):
+        rows, by_row, by_head = _rows_of(cache)
+        start = torch.arange(batch, device=lengths.device).view(-1, 1, 1) * by_row
+        start = start + torch.arange(num_kv_heads, device=lengths.device).view(1, -1, 1) * by_head
+        gathered.append(rows.index_select(0, (start + inside).flatten()).view(shape))
+    return gathered[0], gathered[1], slot
+
+
+def _rows_of(cache: torch.Tensor) -> tuple[torch.Tensor, int, int]:
+    """A cache as a list of key vectors without copying it, with the steps from one batch row and one head to the next.
+
+    Callers pass slices of a larger buffer, which a plain reshape would copy for a handful of keys.
+    """
+    batch, heads, slots, dim = cache.shape
+    by_row, by_head, by_slot, by_element = cache.stride()
+    if by_element != 1 or by_slot != dim or by_row % dim or by_head % dim:
+        return cache.reshape(-1, dim), heads * slots, slots
+    by_row, by_head = by_row // dim, by_head // dim
+    count = (batch - 1) * by_row + (heads - 1) * by_head + slots
+    return cache.as_strided((count, dim), (dim, 1)), by_row, by_head
 
 
 def _weigh(

@@ -22,9 +22,10 @@ import torch
 
 from .layout import Layout, Segment
 
-ROWS = 16  # queries of a tile: 8 to 32 measure alike; from 64 on, the half tile above the diagonal is felt
+ROWS = 16  # queries of a tile, twice that in long segments: 8 to 32 measure alike; from 64 on, the half tile above the
+# diagonal is felt
 BAND_FROM = 512  # windowed segments longer than this become bands
-WHOLE_FROM = 2048  # causal segments from this length on go to a fused operator
+WHOLE_FROM = 4096  # causal segments from this length on go to a fused operator
 SIMILAR = 1.25  # longest to shortest segment of a group
 TILE_ELEMENTS = 1 << 17  # scores of a step, all heads: its temporaries then stay near the L2 cache
 
@@ -94,8 +95,9 @@ def _stairs(segments: Sequence[Segment], window: int | None, heads: int, repeat:
     group = Group(q_start + q_at, k_start + k_at, q_real, k_real, [])
     biases: dict[tuple[int, int], torch.Tensor] = {}
     shift = k_slots - q_slots  # 0 when aligned left: there q_slots == k_slots
-    for q0 in range(0, q_slots, ROWS):
-        q1 = min(q0 + ROWS, q_slots)
+    rows = ROWS if q_slots <= 256 else 2 * ROWS
+    for q0 in range(0, q_slots, rows):
+        q1 = min(q0 + rows, q_slots)
         k1 = q1 + shift
         k0 = 0 if window is None else max(0, q0 + shift - window + 1)
         columns = q1 - q0 if window is None or k1 - k0 <= window else k1 - k0

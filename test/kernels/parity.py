@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 from sinkflex.kernels import plan
 from sinkflex.kernels.api import Layout, sink_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "da")
 
@@ -98,3 +99,19 @@ def every_path() -> Iterator[None]:
     """Lowers the lengths at which flash changes its ways, so that short sequences take all of them."""
     with mock.patch.object(plan, "BAND_FROM", 20), mock.patch.object(plan, "WHOLE_FROM", 50):
         yield
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the size of the largest tensor that an operator made; views of its arguments do not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in given:
+                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result

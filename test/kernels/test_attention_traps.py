@@ -215,6 +215,27 @@ def test_B63_strided_tensors_equal_contiguous_ones(whole: bool) -> None:
         assert gap(run_strided(), run(contiguous, "flash")) < 1e-6
 
 
+def test_B63_tensors_whose_last_dimension_is_strided() -> None:
+    given_problem = problem(Layout.single(80))
+    want = run(given_problem, "eager")
+    leaves = []
+    for tensor in (given_problem.q, given_problem.k, given_problem.v):
+        scattered = torch.empty(24, tensor.shape[1], 80, dtype=torch.float64).permute(2, 1, 0)
+        leaves.append(scattered.copy_(tensor).requires_grad_())
+    assert given_problem.sinks is not None
+    leaves.append(given_problem.sinks.clone().requires_grad_())
+
+    def run_scattered() -> dict[str, torch.Tensor]:
+        out, lse = sink_attention(*leaves, layout=given_problem.layout, impl="flash", return_lse=True)
+        gradients = torch.autograd.grad([out, lse], leaves, [given_problem.d_out, given_problem.d_lse])
+        return dict(zip(NAMES, (out.detach(), lse.detach(), *gradients), strict=True))
+
+    assert gap(run_scattered(), want) < 1e-12
+    given_problem.layout.derived.clear()
+    with every_path():
+        assert gap(run_scattered(), want) < 1e-12
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_gradient_of_one_expanded_number(whole: bool) -> None:
     """`out.sum().backward()` sends one number with strides of 0."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parity import Largest
 from sinkflex.kernels import decode
 from sinkflex.kernels.api import decode_attention, padded_attention
 
@@ -84,6 +85,20 @@ def test_it_decodes_what_training_computes() -> None:
         for at in range(50):
             one = decode_attention(q[:, :, at : at + 1], k, v, sinks, lengths=torch.tensor([at + 1]), window=window)
             assert torch.allclose(one[:, :, 0], whole[:, at], rtol=0, atol=1e-6)
+
+
+def test_a_window_over_a_slice_of_a_large_cache_copies_only_the_keys_in_reach() -> None:
+    buffer = torch.randn(8, 2, 4000, 16)
+    q, cache = torch.randn(5, 4, 1, 16), buffer[1:6, :, :3000]
+    lengths = torch.tensor([3000, 1, 17, 40, 2999])
+    with Largest() as seen:
+        got = decode_attention(q, cache, cache, torch.zeros(4), lengths=lengths, window=32)
+    assert seen.elements <= 5 * 4 * 32 * 16
+    want = padded_attention(q, cache, cache, torch.zeros(4), key_lengths=lengths, window=32, impl="flash")
+    assert torch.allclose(got.transpose(1, 2), want, rtol=0, atol=1e-6)
+    other = buffer.transpose(2, 3).contiguous().transpose(2, 3)[1:6, :, :3000]
+    again = decode_attention(q, other, other, torch.zeros(4), lengths=lengths, window=32)
+    assert torch.allclose(again, got, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
