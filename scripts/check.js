@@ -6,6 +6,7 @@
  */
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -37,9 +38,12 @@ export async function runChecks({ root, python, tools, only }) {
     "--reporter=json",
     `--outputFile.json=${join(results, "vitest.json")}`,
   );
+  // Two processes share the test files: a file's fixtures are made once, and more than two would fight over memory.
+  const shared = availableParallelism() > 1 ? ["-n", "2", "--dist", "loadfile"] : [];
   const pytest = module(
     "pytest",
     "-q",
+    ...shared,
     `--junitxml=${join(results, "pytest.xml")}`,
     ...(fast ? ["-m", "not slow"] : []),
   );

@@ -15,6 +15,9 @@ from sinkflex.train import checkpoint
 from sinkflex.train import loop as loop_module
 from train_samples import LEARN, launch, launch_and_stop, make_run, stable
 
+# Whole runs: the fast subset has the parts they are made of.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _restore_torch() -> Iterator[None]:
