@@ -57,23 +57,40 @@ function train(kind, seed) {
   const runs = mkdtempSync(join(tmpdir(), "sinkflex-learning-"));
   const args = ["train", config, "--set", `seed=${seed}`, ...RUNS[kind].overrides()];
   console.log(`\n== ${kind}, seed ${seed}: sinkflex ${args.join(" ")}`);
-  const done = spawnSync(process.execPath, ["bin/sinkflex.js", ...args, "--runs", runs], { cwd: root, stdio: "inherit" });
+  const done = spawnSync(process.execPath, ["bin/sinkflex.js", ...args, "--runs", runs], {
+    cwd: root,
+    stdio: "inherit",
+  });
   if (done.status !== 0) throw new Error(`${kind} with seed ${seed} ended with exit code ${done.status}`);
   const dir = join(runs, "latest");
   const summary = JSON.parse(readFileSync(join(dir, "summary.json"), "utf8"));
-  const events = readFileSync(join(dir, "events.jsonl"), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+  const events = readFileSync(join(dir, "events.jsonl"), "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
   const evals = events.filter((event) => event.type === "eval" && event.agent === "policy");
   return {
     command: `sinkflex ${args.map((arg) => (/[ {]/.test(arg) ? `'${arg}'` : arg)).join(" ")}`,
     wall_s: summary.wall_s,
     config_sha256: summary.config_sha256,
     evals: evals.map(({ step, split, tasks, mean, ci_low, ci_high, graded_mean, by_level }) => ({
-      step, split, tasks, mean, ci_low, ci_high, graded_mean, by_level,
+      step,
+      split,
+      tasks,
+      mean,
+      ci_low,
+      ci_high,
+      graded_mean,
+      by_level,
     })),
     steps: events
       .filter((event) => event.type === "step" && event.stage === "rl")
       .map(({ step, metrics: m }) => ({
-        step, reward: m.reward, entropy: m.entropy, frac_reward_zero_std: m.frac_reward_zero_std, logprob_gap: m.logprob_gap,
+        step,
+        reward: m.reward,
+        entropy: m.entropy,
+        frac_reward_zero_std: m.frac_reward_zero_std,
+        logprob_gap: m.logprob_gap,
       })),
   };
 }
@@ -83,7 +100,9 @@ async function scripted() {
   const python = await resolvePython({ yes: false, input: false, json: false });
   const script = join(root, "benchmarks", "scripted_agents.py");
   const text = execFileSync(python.path, ["-P", script, "mini-shop", "--seed", "1"], {
-    cwd: tmpdir(), env: workerEnvironment(process.env), encoding: "utf8",
+    cwd: tmpdir(),
+    env: workerEnvironment(process.env),
+    encoding: "utf8",
   });
   return { command: "python -P benchmarks/scripted_agents.py mini-shop --seed 1", evals: JSON.parse(text) };
 }
@@ -97,11 +116,16 @@ function table(data) {
   const lines = [];
   const run = (kind, seed) => data.runs[kind]?.[seed];
   const seeds = Object.keys(data.runs.quickstart ?? {}).sort();
-  lines.push("| seed | after the warm start | after reinforcement learning | clean demonstrations only | wall time |", "|---|---|---|---|---|");
+  lines.push(
+    "| seed | after the warm start | after reinforcement learning | clean demonstrations only | wall time |",
+    "|---|---|---|---|---|",
+  );
   for (const seed of seeds) {
     const [first, last] = [run("quickstart", seed).evals[0], run("quickstart", seed).evals.at(-1)];
     const clean = run("clean_sft", seed)?.evals[0];
-    lines.push(`| ${seed} | ${score(first)} | **${score(last)}** | ${clean ? score(clean) : "-"} | ${Math.round(run("quickstart", seed).wall_s)} s |`);
+    lines.push(
+      `| ${seed} | ${score(first)} | **${score(last)}** | ${clean ? score(clean) : "-"} | ${Math.round(run("quickstart", seed).wall_s)} s |`,
+    );
   }
   lines.push("", "By level (0 look up, 1 write, 2 policy decisions, 3 device, 4 two requests), report tasks:", "");
   lines.push("| agent | seed | score | 0 | 1 | 2 | 3 | 4 |", "|---|---|---|---|---|---|---|---|");
@@ -115,14 +139,25 @@ function table(data) {
   for (const seed of seeds) {
     const { evals } = run("quickstart", seed);
     lines.push(`| quick start, step ${evals[0].step} | ${seed} | ${score(evals[0])} | ${levels(evals[0])} |`);
-    lines.push(`| quick start, step ${evals.at(-1).step} | ${seed} | ${score(evals.at(-1))} | ${levels(evals.at(-1))} |`);
+    lines.push(
+      `| quick start, step ${evals.at(-1).step} | ${seed} | ${score(evals.at(-1))} | ${levels(evals.at(-1))} |`,
+    );
   }
-  lines.push("", "Learning curve (tuning tasks between the ends; training reward, entropy and share of flat groups of that step):", "");
-  lines.push("| seed | step | held out | training reward | entropy | zero-variance share |", "|---|---|---|---|---|---|");
+  lines.push(
+    "",
+    "Learning curve (tuning tasks between the ends; training reward, entropy and share of flat groups of that step):",
+    "",
+  );
+  lines.push(
+    "| seed | step | held out | training reward | entropy | zero-variance share |",
+    "|---|---|---|---|---|---|",
+  );
   for (const seed of seeds) {
     for (const e of run("quickstart", seed).evals) {
       const at = run("quickstart", seed).steps.find((s) => s.step === e.step);
-      lines.push(`| ${seed} | ${e.step} | ${score(e)} ${e.split} | ${f3(at?.reward)} | ${f3(at?.entropy)} | ${f2(at?.frac_reward_zero_std)} |`);
+      lines.push(
+        `| ${seed} | ${e.step} | ${score(e)} ${e.split} | ${f3(at?.reward)} | ${f3(at?.entropy)} | ${f2(at?.frac_reward_zero_std)} |`,
+      );
     }
   }
   lines.push("", "Commands:", "", "```");

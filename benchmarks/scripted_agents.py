@@ -2,8 +2,8 @@
 
     python -P benchmarks/scripted_agents.py mini-shop --seed 1
 
-Run by benchmarks/learning.mjs with the Python of the managed environment; needs no torch of its own. Each agent plays the
-same tasks, customers and limits as the policy's evaluation with the same seed.
+Run by benchmarks/learning.mjs with the Python of the managed environment; needs no torch of its own. Each agent plays
+the same tasks, customers and limits as the policy's evaluation with the same seed.
 """
 
 from __future__ import annotations

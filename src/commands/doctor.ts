@@ -44,9 +44,9 @@ async function repair(facts: Facts, options: DoctorOptions): Promise<boolean> {
 function render(checks: readonly Check[], color: boolean, width: number): string {
   const paint = painter(color);
   const rows = checks.flatMap(({ id, status, detail, fix }) => {
-    const lines = wrapText(detail, width - 20, true);
+    const lines = wrapText(detail, width - 20);
     const head = `${paint(STYLE[status], status.padEnd(5))} ${id.padEnd(13)} ${lines[0] ?? ""}`;
-    const advice = fix && status !== "ok" ? wrapText(`fix: ${fix}`, width - 20, true) : [];
+    const advice = fix && status !== "ok" ? wrapText(`fix: ${fix}`, width - 20) : [];
     return [head, ...[...lines.slice(1), ...advice].map((line) => `${" ".repeat(20)}${line}`)];
   });
   const failed = checks.filter(({ status }) => status === "fail").length;

@@ -25,7 +25,7 @@ export interface Launch {
 }
 
 /** After SIGTERM, before SIGKILL. */
-export const GRACE_MS = 5000;
+const GRACE_MS = 5000;
 
 /** How long the event pipe may stay silent after the worker is gone, should somebody who left its group hold it open. */
 const DRAIN_MS = 1000;

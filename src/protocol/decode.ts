@@ -10,7 +10,7 @@ const NEWLINE = 0x0a;
 const RETURN = 0x0d;
 
 /** A line longer than this is dropped as malformed, so that a stream without newlines can't fill the memory. */
-export const LONGEST_LINE = 16 * 1024 * 1024;
+const LONGEST_LINE = 16 * 1024 * 1024;
 
 /** Splits a byte stream into lines; the newline (and a carriage return before it) is removed, blank lines are dropped. */
 export class LineSplitter {

@@ -17,7 +17,7 @@ import {
 import { basename, dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { nearest, UserError } from "../errors.js";
 
-export const LATEST = "latest";
+const LATEST = "latest";
 
 /** run.json: what the worker is started with. src/config/schema.ts has checked `config`. */
 export interface RunFile {

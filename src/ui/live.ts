@@ -10,7 +10,7 @@ import { planRows } from "./plan.js";
 import type { Screen } from "./screen.js";
 import { view } from "./view.js";
 
-export const PAINT_MS = 100;
+const PAINT_MS = 100;
 
 /** A frame that the terminal may have wrapped anew: how many rows it takes at `width`. */
 function rowsAt(width: number, frame: readonly number[]): number {

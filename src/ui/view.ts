@@ -60,7 +60,7 @@ function warningBlock(warnings: readonly Warning[], look: Look, paint: Paint): s
   return [...shown.slice(0, most - 1), `${" ".repeat(9)}…`];
 }
 
-export function warningRows(warning: Warning, width: number, paint: Paint): string[] {
+function warningRows(warning: Warning, width: number, paint: Paint): string[] {
   const times = warning.count > 1 ? `(${warning.count} times)` : "";
   const text = printable(sentences(warning.what, warning.fix, times));
   return wrapText(text, width - 9).map(

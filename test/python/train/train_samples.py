@@ -112,8 +112,9 @@ def make_run(
     resume: tuple[Path, int] | None = None,
     start: Path | None = None,
 ) -> Run:
-    """run.json in `folder`, loaded. `start`: a checkpoint whose weights the policy starts from, in place of the preset."""
+    """run.json in `folder`, loaded. `start`: a checkpoint whose weights the policy starts from, not the preset's."""
     folder.mkdir(exist_ok=True)
+    begun_from = {} if start is None else {"model": {"path": str(start), "dtype": "float32"}}
     record = {
         "v": 1,
         "verb": "train",
@@ -123,7 +124,7 @@ def make_run(
         "config_sha256": "0" * 64,
         "attempt": 1 if resume is None else 2,
         "resume": None if resume is None else {"checkpoint": str(resume[0]), "step": resume[1]},
-        "config": changed(CONFIG, ({} if start is None else {"model": {"path": str(start), "dtype": "float32"}}) | (changes or {})),
+        "config": changed(CONFIG, begun_from | (changes or {})),
     }
     path = folder / "run.json"
     path.write_text(json.dumps(record), encoding="utf-8")

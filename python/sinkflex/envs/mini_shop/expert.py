@@ -146,8 +146,8 @@ class Expert:
         if reason is not None:
             return call("hand_off", order=number, reason=reason)
         if not wish.agreed:
-            # A swap is said in the customer's terms too, the colour before the id: they can check it, and a policy copies
-            # the id that follows the colour in what the shop showed.
+            # A swap is said in the customer's terms too, the colour before the id: they can check it, and a policy
+            # copies the id that follows the colour in what the shop showed.
             return say(f"{action} {number} {wish.target} {item} ?" if item else f"{action} {number} ?")
         if action == "swap":
             return call("swap_item", order=number, item=str(item))
