@@ -105,7 +105,8 @@ def test_nothing_about_orders_before_the_customer_is_identified():
     ):
         observation, _, terminated, *_ = env.step(action)
         assert observation[0].content == "error identify first" and not terminated
-    assert run(env, call("get_product", product="mug"))[0][0].content == "red v10 blue v11 green v12 sold"
+    for colour, answer in (("red", "red v10"), ("green", "green v12 sold"), ("white", "error unknown colour")):
+        assert run(env, call("get_product", product="mug", colour=colour))[0][0].content == answer
     assert run(env, call("find_user", name="ana", zip="z15"))[0][0].content == "error unknown user"
     assert env.state.orders == dict(ORDERS) and env.state.hand_off is None and not env.state.identified
 

@@ -64,7 +64,7 @@ class RandomAgent:
             case 1:
                 return call("get_order", order=self._rng.choice((order, self._one(words.PRODUCTS))))
             case 2:
-                return call("get_product", product=self._one(words.PRODUCTS))
+                return call("get_product", product=self._one(words.PRODUCTS), colour=self._rng.choice(words.COLOURS))
             case 3:
                 return call("cancel_order", order=order)
             case 4:

@@ -138,7 +138,7 @@ class Expert:
                 return say("which colour ?")
             if wish.target in COLOURS:
                 if order.product not in self.products:
-                    return call("get_product", product=order.product)
+                    return call("get_product", product=order.product, colour=wish.target)
                 item = next((i for colour, i, _ in self.products[order.product] if colour == wish.target), None)
         reason = reason_against(
             action, order, item, self.products | {order.product: self.products.get(order.product, ())}
@@ -170,9 +170,5 @@ def _kind(words: list[str]) -> str | None:
 
 
 def _variants(words: list[str]) -> tuple[tuple[str, str, bool], ...]:
-    """ "red v31 blue v07 sold" as (colour, item, sold out)."""
-    return tuple(
-        (word, words[i + 1], i + 2 < len(words) and words[i + 2] == "sold")
-        for i, word in enumerate(words)
-        if word in COLOURS
-    )
+    """ "red v31" or "red v31 sold" as the one variant it tells: (colour, item, sold out)."""
+    return ((words[0], words[1], words[-1] == "sold"),)

@@ -27,7 +27,7 @@ def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
 AGENT_TOOLS = (
     ToolSpec("find_user", "Identify the customer; lists their orders.", _schema(name=_WORD, zip=_WORD), "read"),
     ToolSpec("get_order", "An order by its id, or by the product in it.", _schema(order=_WORD), "read"),
-    ToolSpec("get_product", "The colours of a product with their items.", _schema(product=_WORD), "read"),
+    ToolSpec("get_product", "The item of a product in a colour.", _schema(product=_WORD, colour=_WORD), "read"),
     ToolSpec("cancel_order", "Cancel a pending order.", _schema(order=_WORD), "write"),
     ToolSpec("refund_order", "Refund a delivered order.", _schema(order=_WORD), "write"),
     ToolSpec(
@@ -91,12 +91,13 @@ def _get_order(state: ShopState, order: str) -> str:
     raise ToolError("error unknown order")
 
 
-def _get_product(state: ShopState, product: str) -> str:
+def _get_product(state: ShopState, product: str, colour: str) -> str:
     if product not in state.catalogue:
         raise ToolError("error unknown product")
-    return " ".join(
-        f"{colour} {item} sold" if sold else f"{colour} {item}" for colour, item, sold in state.catalogue[product]
-    )
+    for known, item, sold in state.catalogue[product]:
+        if known == colour:
+            return f"{colour} {item} sold" if sold else f"{colour} {item}"
+    raise ToolError("error unknown colour")
 
 
 def _write(state: ShopState, action: str, order: str, item: str | None = None) -> Order:

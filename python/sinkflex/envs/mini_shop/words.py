@@ -27,7 +27,7 @@ REASONS = ("pending", "shipped", "delivered", "cancelled", "sold", "other")
 
 _TOOLS = "find_user get_order get_product cancel_order refund_order swap_item hand_off"
 _USER_TOOLS = "approve note set_airplane set_permission restart_app read_status"
-_ARGUMENTS = "name zip order product item reason action fact mode"
+_ARGUMENTS = "name zip order product colour item reason action fact mode"
 _AGENT = "? which colour done read status airplane permission restart app on off"
 _USER = """hi hello i am here please want to can you my an the one is in has for about also now ok thanks bye no yes
     wait rather sorry money back where how what show shows does not wrong old"""
