@@ -116,3 +116,17 @@ def test_attention_without_a_context_is_refused() -> None:
     policy = make_policy()
     with pytest.raises(ValueError, match="without sinkflex=AttentionContext"):
         policy.model(input_ids=torch.tensor([[3, 4]]))
+
+
+def test_B70_a_changed_output_head_is_used_at_once() -> None:
+    policy = make_policy()
+    engine = LocalEngine(policy, rows=1)
+    before = engine.feed([(0, [3, 4, 5])], [0])[0]
+    with torch.no_grad():
+        policy.model.lm_head.weight[7] += 0.5
+        embedding = policy.model.model.embed_tokens.weight.clone()
+    engine.open(0, 0)
+    after = engine.feed([(0, [3, 4, 5])], [0])[0]
+    assert after[7] != before[7]
+    assert torch.equal(torch.cat([after[:7], after[8:]]), torch.cat([before[:7], before[8:]]))
+    assert torch.equal(policy.model.model.embed_tokens.weight, embedding)

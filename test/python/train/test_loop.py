@@ -178,6 +178,15 @@ def test_a_gap_between_rollout_and_training_ends_the_run(
         launch(make_run(tmp_path, {"eval": None}, start=learned))
 
 
+def test_B69_after_a_large_step_the_rollout_uses_the_new_weights(tmp_path: Path, learned: Path) -> None:
+    """A stale engine would show as a gap from the second step on; the version is stamped on every step."""
+    changes = {"optim.lr": 1e-2, "optim.warmup_steps": 0, "train.steps": 3, "eval": None, "warm_start": None}
+    _, records = launch(make_run(tmp_path, changes, start=learned))
+    steps = [r["metrics"] for r in records if r["type"] == "step"]
+    assert all(m["logprob_gap"] < 1e-4 for m in steps)
+    assert [m["policy_version"] for m in steps] == [2, 4, 6]
+
+
 def test_a_new_run_does_not_write_among_old_checkpoints(
     straight: tuple[Path, list[dict[str, Any]]],
 ) -> None:
