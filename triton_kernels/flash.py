@@ -12,11 +12,13 @@ so one autograd.Function serves with and without sinks, windows and a gradient o
 go to torch's fused CPU operator, which returns and takes (out, lse). Everything else runs as the tiles of plan.py, over
 gathered copies in float32 (float64 for float64 inputs), so scores are never rounded to bfloat16.
 
-Measured, process-CPU ms of forward + backward, one thread, 8192 tokens, 4 query / 2 key heads, head_dim 24, float32:
-    segments of    40    80    120   200   400   1024  2048
-    tiles          8     12    17    23    41    103   203
-    fused          15    19    22    31    56    118   196
-and with 16 / 2 heads of 64 the two meet between 2048 and 4096: hence WHOLE_FROM in plan.py.
+Measured, process-CPU ms of forward + backward, one thread, 8192 tokens in segments of equal length, 4 query and 2 key
+heads of 24, float32, no window:
+    segments of    40    80   120   200   400  1024  2048  4096
+    tiles          13    18    21    28    45    99   181   363
+    fused          26    24    29    37    61   124   202   367
+With 16 / 2 heads of 64, one sequence of 2048 takes 360 against 405, one of 4096 takes 1536 against 1496: hence
+WHOLE_FROM in plan.py.
 """
 
 from __future__ import annotations

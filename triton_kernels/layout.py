@@ -54,6 +54,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name, value in (("num_queries", self.num_queries), ("num_keys", self.num_keys)):
+            if not isinstance(value, int):
+                raise ValueError(f"layout.{name} is {value!r}; it must be a whole number")
             if value < 0:
                 raise ValueError(f"layout.{name} is {value}; it must be at least 0")
         q_end = k_end = 0
@@ -64,6 +66,8 @@ class Layout:
     def _check(self, index: int, segment: Segment, q_end: int, k_end: int) -> None:
         where = f"layout.segments[{index}]"
         for name, value in zip(("q_start", "q_len", "k_start", "k_len", "first_position"), segment, strict=False):
+            if not isinstance(value, int):
+                raise ValueError(f"{where}.{name} is {value!r}; it must be a whole number")
             if value < 0:
                 raise ValueError(f"{where}.{name} is {value}; it must be at least 0")
         for side, start, length, end, total in (

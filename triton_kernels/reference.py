@@ -1,15 +1,16 @@
 """Eager sink attention: the specification that every other implementation is tested against.
 
-The sink is a column of its own behind the scores, one logit per query head, without scale, rotation or value. Memory is
-O(num_queries * num_keys) per head. All masks: causal, window, segments, parents, fewer queries than keys. Computes in
-float32, or in float64 when the inputs are float64; plain autograd differentiates it.
+The sink is a column of its own behind the scores, one logit per query head, without scale, rotation or value. All
+masks: causal, window, segments, parents, fewer queries than keys. Computes in float32, or in float64 when the inputs
+are float64; plain autograd differentiates it. Segments that share no parent are computed one after another, each with
+the square of its length in memory.
 """
 
 from __future__ import annotations
 
 import torch
 
-from .layout import Layout
+from .layout import Layout, Segment
 
 
 def visibility(layout: Layout, window: int | None = None, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -41,13 +42,54 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out [num_queries, num_q_heads, head_dim] in q's dtype, lse [num_queries, num_q_heads], sink included)."""
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
-    num_q_heads, group = q.shape[1], q.shape[1] // k.shape[1]
-    keys = k.to(exact).repeat_interleave(group, dim=1)
-    values = v.to(exact).repeat_interleave(group, dim=1)
-    hidden = ~visibility(layout, window, q.device)
-    scores = torch.einsum("qhd,khd->hqk", q.to(exact), keys) * scale
-    scores = scores.masked_fill(hidden, -torch.inf)
-    column = q.new_full((num_q_heads,), -torch.inf, dtype=exact) if sinks is None else sinks.to(exact)
+    column = q.new_full((q.shape[1],), -torch.inf, dtype=exact) if sinks is None else sinks.to(exact)
+    covered = torch.zeros(layout.num_queries, dtype=torch.bool)
+    rows, outs, lses = [], [], []
+    for tree, q_rows, k_rows in _trees(layout):
+        covered[q_rows] = True
+        hidden = ~visibility(tree, window, q.device)
+        rows.append(q_rows)
+        out, lse = _dense(q[q_rows].to(exact), k[k_rows].to(exact), v[k_rows].to(exact), column, hidden, scale)
+        outs.append(out)
+        lses.append(lse)
+    rest = (~covered).nonzero().squeeze(1)  # padding: sees nothing
+    outs.append(q.new_zeros(len(rest), *q.shape[1:], dtype=exact))
+    lses.append(column.expand(len(rest), -1))
+    back = torch.cat([*rows, rest]).argsort().to(q.device)
+    return torch.cat(outs)[back].to(q.dtype), torch.cat(lses)[back]
+
+
+def _trees(layout: Layout) -> list[tuple[Layout, torch.Tensor, torch.Tensor]]:
+    """The segments under each root as a layout of their own, with the query rows and key rows it stands for."""
+    members: dict[int, list[int]] = {}
+    roots: list[int] = []
+    for index, segment in enumerate(layout.segments):
+        roots.append(index if segment.parent == -1 else roots[segment.parent])
+        members.setdefault(roots[index], []).append(index)
+    none = torch.arange(0)
+    trees = [(Layout((), 0, 0), none, none)]  # so that even an empty layout has gradients (of 0)
+    for tree in members.values():
+        segments: list[Segment] = []
+        q_rows, k_rows = [none], [none]
+        q_end = k_end = 0
+        for index in tree:
+            segment = layout.segments[index]
+            q_rows.append(torch.arange(segment.q_start, segment.q_start + segment.q_len))
+            k_rows.append(torch.arange(segment.k_start, segment.k_start + segment.k_len))
+            parent = -1 if segment.parent == -1 else tree.index(segment.parent)
+            segments.append(segment._replace(q_start=q_end, k_start=k_end, parent=parent))
+            q_end, k_end = q_end + segment.q_len, k_end + segment.k_len
+        trees.append((Layout(tuple(segments), q_end, k_end), torch.cat(q_rows), torch.cat(k_rows)))
+    return trees
+
+
+def _dense(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, column: torch.Tensor, hidden: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, lse) of rows [queries, heads, dim] over keys, all scores at once; column [heads] holds the sinks."""
+    group = q.shape[1] // k.shape[1]
+    keys, values = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = (torch.einsum("qhd,khd->hqk", q, keys) * scale).masked_fill(hidden, -torch.inf)
     scores = torch.cat([scores, column[:, None, None].expand(-1, q.shape[0], 1)], dim=-1)
     # A row that sees nothing and has no sink has only -inf; its maximum must not enter a difference.
     top = scores.detach().amax(dim=-1, keepdim=True)
@@ -57,5 +99,4 @@ def attend(
     empty = total == 0
     probabilities = weights / total.masked_fill(empty, 1.0)
     lse = (total.masked_fill(empty, 1.0).log() + top).masked_fill(empty, -torch.inf)
-    out = torch.einsum("hqk,khd->qhd", probabilities[..., :-1], values)
-    return out.to(q.dtype), lse.squeeze(-1).transpose(0, 1)
+    return torch.einsum("hqk,khd->qhd", probabilities[..., :-1], values), lse.squeeze(-1).transpose(0, 1)

@@ -72,6 +72,7 @@ def test_equality_ignores_what_implementations_keep() -> None:
 @pytest.mark.parametrize(
     ("segments", "message"),
     [
+        ([Segment(0, 1.5, 0, 1)], r"segments\[0\]\.q_len is 1.5; it must be a whole number"),  # type: ignore[arg-type]
         ([Segment(0, -1, 0, 1)], r"segments\[0\]\.q_len is -1"),
         ([Segment(2, 2, 2, 2), Segment(0, 2, 0, 2)], r"segments\[1\]\.q_start is 0, but .* ends at row 4"),
         ([Segment(0, 2, 0, 2), Segment(2, 2, 1, 2)], r"segments\[1\]\.k_start is 1, but .* ends at row 2"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import Largest, Problem, every_path, gap, problem, run
 from sinkflex.kernels.api import Layout, Segment, choose, sink_attention
+from sinkflex.kernels.reference import visibility
 
 AWKWARD = (1, 63, 96, 130)
 
@@ -42,6 +43,28 @@ def test_eager_gradients_are_those_of_the_function() -> None:
         return sink_attention(*x, layout=layout, window=3, impl="eager", return_lse=True)
 
     assert torch.autograd.gradcheck(attend, leaves)
+
+
+def test_eager_over_trees_is_the_mask_over_all_rows() -> None:
+    """Trees are computed one by one; the whole mask at once must say the same, padding rows included."""
+    segments = (
+        Segment(1, 3, 0, 3),
+        Segment(4, 2, 4, 2, 7),
+        Segment(6, 2, 6, 4, 3, 0),
+        Segment(9, 1, 10, 1, 9, 1),
+        Segment(10, 2, 11, 2, 7, 2),
+    )
+    given_problem = problem(Layout(segments, 13, 14))
+    got = run(given_problem, "eager", 4)
+    assert given_problem.sinks is not None
+    keys, values = (x.repeat_interleave(2, 1) for x in (given_problem.k, given_problem.v))
+    scores = torch.einsum("qhd,khd->hqk", given_problem.q, keys) * 24**-0.5
+    scores = scores.masked_fill(~visibility(given_problem.layout, 4), -torch.inf)
+    column = given_problem.sinks[:, None, None].expand(-1, 13, 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
+    assert torch.allclose(got["out"], torch.einsum("hqk,khd->qhd", weights, values), rtol=0, atol=1e-13)
+    lse = torch.logsumexp(torch.cat([scores, column], dim=-1), dim=-1).T
+    assert torch.allclose(got["lse"], lse, rtol=0, atol=1e-13)
 
 
 def packed(draw: Callable[..., object]) -> Layout:
