@@ -8,8 +8,9 @@ export interface Gpu {
   cuda: string | null;
 }
 
-/** Null when there is no NVIDIA driver or it sees no GPU. */
+/** Null when there is no NVIDIA driver, when it sees no GPU, or when the user hides them all. */
 export function readGpu(env: NodeJS.ProcessEnv = process.env): Gpu | null {
+  if (env.CUDA_VISIBLE_DEVICES === "" || env.CUDA_VISIBLE_DEVICES === "-1") return null;
   const ask = (args: string[]) => spawnSync("nvidia-smi", args, { encoding: "utf8", env, timeout: 20_000 });
   const { status, stdout } = ask(["--query-gpu=name,driver_version", "--format=csv,noheader"]);
   if (status !== 0) return null;

@@ -105,18 +105,17 @@ export async function metered(
 ) {
   const temporary = join(folder, "tmp");
   mkdirSync(temporary, { recursive: true });
-  let [packages, bytes] = [0, 0];
+  let [packages, bytes, unpacking] = [0, 0, false];
   const timer = setInterval(() => {
     bytes = Math.max(bytes, folderBytes(temporary));
-    report.detail(
-      [packages > 0 ? `${packages} packages` : "", bytes > 1e6 ? `${sizeText(bytes)} fetched` : ""]
-        .filter(Boolean)
-        .join(", "),
-    );
+    const size = bytes > 1e6 ? [`${sizeText(bytes)} fetched`] : [];
+    const count = packages > 1 ? [`${packages} packages`] : [];
+    report.detail([...count, ...size, ...(unpacking ? ["unpacking"] : [])].join(", "));
   }, 1_000);
   const env = { ...running.env, TMPDIR: temporary };
   const onLine = (line: string) => {
     if (/^(Collecting|Processing) /.test(line)) packages++;
+    unpacking ||= line.startsWith("Installing collected packages");
   };
   try {
     await runStep(step, command, args, { ...running, env, onLine });

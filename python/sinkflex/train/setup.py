@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,8 +156,29 @@ def _device(config: Config) -> torch.device:
             fix="Run `sinkflex doctor` to see which, or set device: cpu.",
             exit_code=3,
         )
+    if config.device == "auto" and not torch.cuda.is_available() and (gpu := _gpu_of_driver()) is not None:
+        build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for the CPU only"
+        raise Refusal(
+            "SF-DEVICE",
+            f"The driver sees a GPU ({gpu}), and torch cannot use it.",
+            why=f"torch {torch.__version__} was built {build}; the CPU is taken unasked only without a GPU.",
+            fix="Run `sinkflex doctor` for the command that mends it, or set device: cpu.",
+            exit_code=3,
+        )
     wanted = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(wanted)
+
+
+def _gpu_of_driver() -> str | None:
+    """The first GPU that the NVIDIA driver sees, asked without torch; None when there is none or it is hidden."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return None
+    try:
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.strip().partition("\n")[0] or None
 
 
 def _device_name(device: torch.device) -> str:

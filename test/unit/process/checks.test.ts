@@ -160,12 +160,12 @@ describe("what else can be missing", () => {
 });
 
 describe("the driver", () => {
-  const smi = (script: string) => {
+  const smi = (script: string, env: NodeJS.ProcessEnv = {}) => {
     const machine = bareMachine();
     const path = join(machine.bin, "nvidia-smi");
     writeFileSync(path, `#!/bin/sh\n${script}\n`);
     chmodSync(path, 0o755);
-    return readGpu(machine.env);
+    return readGpu({ ...machine.env, ...env });
   };
 
   it("is asked without torch", () => {
@@ -182,5 +182,7 @@ describe("the driver", () => {
     expect(readGpu(bareMachine().env)).toBeNull();
     expect(smi("echo 'No devices were found'; exit 6")).toBeNull();
     expect(smi("echo 'No devices were found'")).toBeNull();
+    expect(smi("echo 'NVIDIA H200, 580.95.05'")).not.toBeNull();
+    expect(smi("echo 'NVIDIA H200, 580.95.05'", { CUDA_VISIBLE_DEVICES: "" })).toBeNull();
   });
 });
