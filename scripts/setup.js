@@ -74,7 +74,7 @@ async function installPackages(typed) {
   const packages = Object.keys(JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")).packages).length - 1;
   const begun = say(`Node packages: npm ci, at most ${packages} packages, 220 MB on disk`);
   const npm = process.env.npm_execpath ? [process.execPath, process.env.npm_execpath] : ["npm"];
-  const status = await run(npm[0], [...npm.slice(1), "ci", "--no-audit", "--no-fund"], "inherit");
+  const status = await run(npm[0], [...npm.slice(1), "ci", "--no-audit", "--no-fund"]);
   if (status !== 0) {
     const left = `node_modules is incomplete and will be installed anew by \`${typed}\`.`;
     if (status > 128) throw new Ending(status, `Stopped while installing the Node packages; ${left}`);
@@ -94,7 +94,7 @@ async function compile() {
   const fresh = join(STATE, "dist");
   rmSync(fresh, { recursive: true, force: true });
   const options = ["-p", "tsconfig.build.json", "--outDir", fresh, "--incremental", "false"];
-  const status = await run(process.execPath, ["node_modules/typescript/bin/tsc", ...options], "inherit");
+  const status = await run(process.execPath, ["node_modules/typescript/bin/tsc", ...options]);
   if (status !== 0) throw new Ending(status > 128 ? status : 1, "The build failed; dist/ is as it was before.");
   rmSync(join(ROOT, "dist"), { recursive: true, force: true });
   renameSync(fresh, join(ROOT, "dist"));
