@@ -1,10 +1,10 @@
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
-import { hostname, tmpdir } from "node:os";
+import { existsSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
+import { hostname } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { findPython, supportedPythons, withLock } from "../../../scripts/bootstrap.js";
-import { addPython, addScript, bareMachine, REPOSITORY } from "../../fixtures/machine.js";
+import { addPython, addScript, bareMachine, REPOSITORY, temporaryFolder } from "../../fixtures/machine.js";
 
 describe("the Python to build from", () => {
   it("is the newest supported one that runs", () => {
@@ -51,7 +51,7 @@ describe("the Python to build from", () => {
 });
 
 describe("the lock", () => {
-  const fresh = () => join(mkdtempSync(join(tmpdir(), "lock ")), "lock");
+  const fresh = () => join(temporaryFolder(), "lock");
   const nobody = () => {
     throw new Error("there is nobody to wait for");
   };

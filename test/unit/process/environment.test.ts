@@ -1,9 +1,8 @@
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
 import { dataDir, environmentFor, readyEnvironment } from "../../../src/process/environment.js";
-import { REPOSITORY } from "../../fixtures/machine.js";
+import { REPOSITORY, temporaryFolder } from "../../fixtures/machine.js";
 
 describe("the data directory", () => {
   it("follows the platform, XDG_DATA_HOME and SINKFLEX_DATA_DIR", () => {
@@ -19,7 +18,7 @@ describe("the environment's folder", () => {
   let env: NodeJS.ProcessEnv;
 
   beforeEach(() => {
-    root = mkdtempSync(join(tmpdir(), "root "));
+    root = temporaryFolder();
     for (const name of ["requirements", "pyproject.toml"]) {
       cpSync(join(REPOSITORY, name), join(root, name), { recursive: true });
     }
