@@ -107,6 +107,7 @@ class Sft:
     lr: float = 4e-3
     episodes_per_step: int = 24
     grad_clip: float = 1.0
+    levels: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,14 @@ function modelRules(read: Read, has: Has): Finding[] {
 
 function envRules(read: Read): Finding[] {
   const suite = read("env", "suite");
-  const levels = read("env", "levels");
-  if (!Array.isArray(levels) || suite === undefined || suite === "mini-shop") return [];
-  return [conflict(["env", "levels"], `\`${suite}\` has no levels`, "Only mini-shop has.", "Remove `levels`.")];
+  if (suite === undefined || suite === "mini-shop") return [];
+  const places = [
+    ["env", "levels"],
+    ["warm_start", "sft", "levels"],
+  ];
+  return places
+    .filter((path) => Array.isArray(read(...path)))
+    .map((path) => conflict(path, `\`${suite}\` has no levels`, "Only mini-shop has.", "Remove `levels`."));
 }
 
 function rolloutRules(read: Read): Finding[] {

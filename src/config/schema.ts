@@ -33,18 +33,15 @@ const attention = z.strictObject({
   }),
 });
 
+const levels = z.array(z.int().min(0).max(4)).min(1).nullable().default(null);
+
 const env = z.strictObject({
   suite: suite.describe("The task domain to train on."),
   split: z.string().min(1).default("train").describe("The part of the suite's tasks to train on."),
   user: z.enum(["scripted"]).default("scripted").describe("Who plays the user."),
   max_turns: count.default(12).describe("Turns of the agent after which an episode is cut."),
   max_errors: count.default(4).describe("Invalid actions after which an episode is cut."),
-  levels: z
-    .array(z.int().min(0).max(4))
-    .min(1)
-    .nullable()
-    .default(null)
-    .describe("Levels of mini-shop to draw tasks from; null is all of them."),
+  levels: levels.describe("Levels of mini-shop to draw tasks from; null is all of them."),
   tasks: z
     .array(z.string().min(1))
     .min(1)
@@ -139,6 +136,7 @@ const warmStart = z.strictObject({
       lr: rate.default(4e-3).describe("Learning rate, falling linearly to 0."),
       episodes_per_step: count.default(24).describe("Demonstrated episodes in one supervised step."),
       grad_clip: rate.default(1.0).describe("Largest norm of the gradient."),
+      levels: levels.describe("Levels of mini-shop that are demonstrated; null is those of `env.levels`."),
       demonstrations: z.array(demonstrations).min(1).describe("The stages, one after the other."),
     })
     .describe("Supervised learning from demonstrations."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,21 +50,22 @@ class Setup:
             system_prompt=self.config.env.system_prompt == "full",
         )
 
-    def task_ids(self) -> list[str]:
-        """The tasks that training draws from, in the suite's order."""
+    def task_ids(self, levels: Sequence[int] | None = None) -> list[str]:
+        """The tasks that training draws from, in the suite's order; with `levels` only those of these levels."""
         env = self.config.env
         splits = self.domain.splits()
         if env.split not in splits:
             raise _refuse_env("split", env.split, f"{env.suite} has the splits {', '.join(splits)}")
-        known = list(self.domain.task_ids(env.split))
+        domain = self.domain if levels is None else envs.domain(env.suite, levels=levels)
+        known = list(domain.task_ids(env.split))
         if env.tasks is None:
             return known
-        unknown = [t for t in env.tasks if t not in set(known)]
+        unknown = sorted(set(env.tasks) - set(self.domain.task_ids(env.split)))
         if unknown:
             raise _refuse_env(
                 "tasks", unknown[0], f"{env.suite} has no such task in split {env.split}; ids look like {known[0]}"
             )
-        return list(env.tasks)
+        return [task_id for task_id in env.tasks if levels is None or task_id in set(known)]
 
 
 def prepare(run: Run) -> Setup:

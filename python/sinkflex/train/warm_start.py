@@ -7,7 +7,7 @@ and a resume needs no stored data. Only the agent's own tokens carry loss.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -39,6 +39,7 @@ def make_optimizer(setup: Setup, lr: float, weight_decay: float = 0.0) -> torch.
 def warm_start(setup: Setup, sft: Sft, optimizer: torch.optim.Optimizer, done: int, events: Events) -> Iterator[int]:
     """Runs the supervised steps after the first `done`; yields after each one, so that the caller can stop between."""
     agents = agents_by_step(sft)
+    ids = setup.task_ids(sft.levels)
     guard = UpdateGuard()
     setup.policy.model.train()
     for step in range(done + 1, len(agents) + 1):
@@ -46,7 +47,7 @@ def warm_start(setup: Setup, sft: Sft, optimizer: torch.optim.Optimizer, done: i
         lr = falling_rate(step, sft.lr, len(agents))
         for group in optimizer.param_groups:
             group["lr"] = lr
-        examples = _episodes(setup, agents[step - 1], step, sft.episodes_per_step)
+        examples = _episodes(setup, ids, agents[step - 1], step, sft.episodes_per_step)
         micros = sft_micro_batches(examples, tokens_per_micro_batch=setup.config.train.tokens_per_micro_batch)
         update, totals = supervised_update(setup.policy, optimizer, guard, micros, grad_clip=sft.grad_clip, step=step)
         tokens = sum(len(e.ids) for e in examples)
@@ -63,9 +64,8 @@ def warm_start(setup: Setup, sft: Sft, optimizer: torch.optim.Optimizer, done: i
     setup.policy.model.eval()
 
 
-def _episodes(setup: Setup, agent: str, step: int, count: int) -> list[Trajectory]:
+def _episodes(setup: Setup, ids: Sequence[str], agent: str, step: int, count: int) -> list[Trajectory]:
     config = setup.config
-    ids = setup.task_ids()
     env = setup.make_env()
     order = task_order((step - 1) * count, count, len(ids), seed=config.seed)
     return [

@@ -59,6 +59,7 @@ CONFIG: dict[str, Any] = {
             "lr": 1e-4,
             "episodes_per_step": 8,
             "grad_clip": 1.0,
+            "levels": None,
             "demonstrations": [{"agent": "expert", "steps": 4}, {"agent": "faulty", "steps": 2}],
         }
     },

@@ -197,6 +197,10 @@ describe("what is missing", () => {
 describe("rules between keys", () => {
   it.each([
     ["env: {suite: tau2-retail, levels: [1]}", /has no levels/],
+    [
+      "env: {suite: tau2-retail}\nwarm_start: {sft: {levels: [1], demonstrations: [{agent: gold, steps: 1}]}}",
+      /has no levels/,
+    ],
     ["env: {suite: mini-shop}\nrollout: {max_new_tokens: 100, max_total_tokens: 50}", /a turn may have 100 tokens/],
     [
       "env: {suite: mini-shop}\nrollout: {tasks_per_step: 1, group_size: 2}\nalgorithm: {mini_batches: 3}",

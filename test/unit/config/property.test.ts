@@ -45,6 +45,7 @@ function acceptedBy(key: Key): fc.Arbitrary<unknown> {
 interface Written {
   model: object;
   env: { suite: string; levels?: unknown };
+  warm_start?: { sft: { levels?: unknown } } | null;
   rollout?: { max_new_tokens?: number; max_total_tokens?: number };
   algorithm?: Record<string, unknown>;
 }
@@ -52,7 +53,10 @@ interface Written {
 const anyConfig = acceptedBy(rootKey()).map((value) => {
   const config = value as Written;
   config.model = { preset: "tiny-gpt-oss" };
-  if (config.env.suite !== "mini-shop") delete config.env.levels;
+  if (config.env.suite !== "mini-shop") {
+    delete config.env.levels;
+    delete config.warm_start?.sft.levels;
+  }
   delete config.rollout?.max_new_tokens;
   if (config.rollout?.max_total_tokens) config.rollout.max_total_tokens += 64;
   if (config.algorithm) {
