@@ -95,10 +95,11 @@ class Optim:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
-    """`steps` supervised steps on demonstrations of one scripted agent."""
+    """`steps` supervised steps on demonstrations of one scripted agent, of the given levels only."""
 
     agent: Literal["expert", "faulty", "gold"]
     steps: int
+    levels: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,6 @@ class Sft:
     lr: float = 4e-3
     episodes_per_step: int = 24
     grad_clip: float = 1.0
-    levels: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,13 +57,13 @@ function modelRules(read: Read, has: Has): Finding[] {
 function envRules(read: Read): Finding[] {
   const suite = read("env", "suite");
   if (suite === undefined || suite === "mini-shop") return [];
-  const places = [
-    ["env", "levels"],
-    ["warm_start", "sft", "levels"],
-  ];
-  return places
-    .filter((path) => Array.isArray(read(...path)))
-    .map((path) => conflict(path, `\`${suite}\` has no levels`, "Only mini-shop has.", "Remove `levels`."));
+  const no = (path: Path) => conflict(path, `\`${suite}\` has no levels`, "Only mini-shop has.", "Remove `levels`.");
+  const found = Array.isArray(read("env", "levels")) ? [no(["env", "levels"])] : [];
+  const stages = read("warm_start", "sft", "demonstrations");
+  for (const [index, stage] of (Array.isArray(stages) ? stages : []).entries()) {
+    if (Array.isArray(stage?.levels)) found.push(no(["warm_start", "sft", "demonstrations", index, "levels"]));
+  }
+  return found;
 }
 
 function rolloutRules(read: Read): Finding[] {

@@ -128,6 +128,7 @@ const optim = z.strictObject({
 const demonstrations = z.strictObject({
   agent: z.enum(["expert", "faulty", "gold"]).describe("Who gives the demonstrations."),
   steps: count.describe("Supervised steps with this agent."),
+  levels: levels.describe("Levels of mini-shop that it demonstrates; null is those of `env.levels`."),
 });
 
 const warmStart = z.strictObject({
@@ -136,7 +137,6 @@ const warmStart = z.strictObject({
       lr: rate.default(4e-3).describe("Learning rate, falling linearly to 0."),
       episodes_per_step: count.default(24).describe("Demonstrated episodes in one supervised step."),
       grad_clip: rate.default(1.0).describe("Largest norm of the gradient."),
-      levels: levels.describe("Levels of mini-shop that are demonstrated; null is those of `env.levels`."),
       demonstrations: z.array(demonstrations).min(1).describe("The stages, one after the other."),
     })
     .describe("Supervised learning from demonstrations."),

@@ -42,7 +42,7 @@ from .metrics import rollout_metrics, update_metrics
 from .schedule import learning_rate, task_order
 from .setup import Setup, plan_fields, prepare
 from .update import Totals, policy_update
-from .warm_start import agents_by_step, make_optimizer, warm_start
+from .warm_start import make_optimizer, stages_by_step, warm_start
 
 
 @dataclass(slots=True)
@@ -266,7 +266,7 @@ def _noop_mean(setup: Setup, config: Eval) -> float:
 
 
 def _sft_steps(run: Run) -> int:
-    return len(agents_by_step(run.config.warm_start.sft)) if run.config.warm_start else 0
+    return len(stages_by_step(run.config.warm_start.sft)) if run.config.warm_start else 0
 
 
 def _reference(loop: _Loop) -> Policy | None:

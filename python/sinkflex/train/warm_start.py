@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from sinkflex.config import Sft
+from sinkflex.config import Demonstrations, Sft
 from sinkflex.envs.seeds import episode_seed
 from sinkflex.events import Events
 from sinkflex.rollout.scheduler import EpisodeJob, demonstrate
@@ -24,9 +24,9 @@ from .setup import Setup
 from .update import supervised_update
 
 
-def agents_by_step(sft: Sft) -> list[str]:
-    """The demonstrator of each supervised step, in order."""
-    return [d.agent for d in sft.demonstrations for _ in range(d.steps)]
+def stages_by_step(sft: Sft) -> list[Demonstrations]:
+    """The demonstrations of each supervised step, in order."""
+    return [stage for stage in sft.demonstrations for _ in range(stage.steps)]
 
 
 def make_optimizer(setup: Setup, lr: float, weight_decay: float = 0.0) -> torch.optim.Optimizer:
@@ -38,16 +38,17 @@ def make_optimizer(setup: Setup, lr: float, weight_decay: float = 0.0) -> torch.
 
 def warm_start(setup: Setup, sft: Sft, optimizer: torch.optim.Optimizer, done: int, events: Events) -> Iterator[int]:
     """Runs the supervised steps after the first `done`; yields after each one, so that the caller can stop between."""
-    agents = agents_by_step(sft)
-    ids = setup.task_ids(sft.levels)
+    stages = stages_by_step(sft)
+    ids = {stage.levels: setup.task_ids(stage.levels) for stage in sft.demonstrations}
     guard = UpdateGuard()
     setup.policy.model.train()
-    for step in range(done + 1, len(agents) + 1):
+    for step in range(done + 1, len(stages) + 1):
         started = time.monotonic()
-        lr = falling_rate(step, sft.lr, len(agents))
+        stage = stages[step - 1]
+        lr = falling_rate(step, sft.lr, len(stages))
         for group in optimizer.param_groups:
             group["lr"] = lr
-        examples = _episodes(setup, ids, agents[step - 1], step, sft.episodes_per_step)
+        examples = _episodes(setup, ids[stage.levels], stage.agent, step, sft.episodes_per_step)
         micros = sft_micro_batches(examples, tokens_per_micro_batch=setup.config.train.tokens_per_micro_batch)
         update, totals = supervised_update(setup.policy, optimizer, guard, micros, grad_clip=sft.grad_clip, step=step)
         tokens = sum(len(e.ids) for e in examples)
@@ -57,9 +58,9 @@ def warm_start(setup: Setup, sft: Sft, optimizer: torch.optim.Optimizer, done: i
             "grad_norm": update.grad_norm,
             "tokens": tokens,
             "tokens_per_second": tokens / (time.monotonic() - started),
-            "agent": agents[step - 1],
+            "agent": stage.agent,
         }
-        events.emit("step", stage="sft", step=step, total=len(agents), metrics=metrics)
+        events.emit("step", stage="sft", step=step, total=len(stages), metrics=metrics)
         yield step
     setup.policy.model.eval()
 

@@ -59,8 +59,10 @@ CONFIG: dict[str, Any] = {
             "lr": 1e-4,
             "episodes_per_step": 8,
             "grad_clip": 1.0,
-            "levels": None,
-            "demonstrations": [{"agent": "expert", "steps": 4}, {"agent": "faulty", "steps": 2}],
+            "demonstrations": [
+                {"agent": "expert", "steps": 4, "levels": None},
+                {"agent": "faulty", "steps": 2, "levels": [3]},
+            ],
         }
     },
     "train": {
@@ -86,7 +88,7 @@ CONFIG: dict[str, Any] = {
 
 
 LEARN = {
-    "warm_start.sft.demonstrations": [{"agent": "expert", "steps": 160}],
+    "warm_start.sft.demonstrations": [{"agent": "expert", "steps": 160, "levels": None}],
     "warm_start.sft.episodes_per_step": 12,
     "warm_start.sft.lr": 4e-3,
     "train.steps": 1,

@@ -127,8 +127,7 @@ def test_a_resume_and_a_warm_start_are_read(raw_run: dict[str, Any]) -> None:
             "lr": 4e-3,
             "episodes_per_step": 24,
             "grad_clip": 1,
-            "levels": [0, 1],
-            "demonstrations": [{"agent": "expert", "steps": 5}],
+            "demonstrations": [{"agent": "expert", "steps": 5, "levels": [0, 1]}],
         }
     }
     raw_run["config"]["eval"] = None

@@ -198,7 +198,7 @@ describe("rules between keys", () => {
   it.each([
     ["env: {suite: tau2-retail, levels: [1]}", /has no levels/],
     [
-      "env: {suite: tau2-retail}\nwarm_start: {sft: {levels: [1], demonstrations: [{agent: gold, steps: 1}]}}",
+      "env: {suite: tau2-retail}\nwarm_start: {sft: {demonstrations: [{agent: gold, steps: 1, levels: [1]}]}}",
       /has no levels/,
     ],
     ["env: {suite: mini-shop}\nrollout: {max_new_tokens: 100, max_total_tokens: 50}", /a turn may have 100 tokens/],

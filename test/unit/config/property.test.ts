@@ -45,7 +45,7 @@ function acceptedBy(key: Key): fc.Arbitrary<unknown> {
 interface Written {
   model: object;
   env: { suite: string; levels?: unknown };
-  warm_start?: { sft: { levels?: unknown } } | null;
+  warm_start?: { sft: { demonstrations: { levels?: unknown }[] } } | null;
   rollout?: { max_new_tokens?: number; max_total_tokens?: number };
   algorithm?: Record<string, unknown>;
 }
@@ -55,7 +55,7 @@ const anyConfig = acceptedBy(rootKey()).map((value) => {
   config.model = { preset: "tiny-gpt-oss" };
   if (config.env.suite !== "mini-shop") {
     delete config.env.levels;
-    delete config.warm_start?.sft.levels;
+    for (const stage of config.warm_start?.sft.demonstrations ?? []) delete stage.levels;
   }
   delete config.rollout?.max_new_tokens;
   if (config.rollout?.max_total_tokens) config.rollout.max_total_tokens += 64;
