@@ -27,6 +27,12 @@ def call(name: str, /, **arguments: str) -> AgentAction:
     return AgentAction(tool_calls=(ToolCall(name, arguments),))
 
 
+def plan(action: str, order: str, colour: str | None, item: str | None) -> str:
+    """What the agent says before a write: the action, the order, and the item in question (of a swap the new one, with
+    its colour, which is how the customer knows it)."""
+    return " ".join(filter(None, (action, order, colour, item, "?")))
+
+
 def _first(words: list[str], group: tuple[str, ...]) -> str | None:
     return next((word for word in words if word in group), None)
 
@@ -146,9 +152,7 @@ class Expert:
         if reason is not None:
             return call("hand_off", order=number, reason=reason)
         if not wish.agreed:
-            # A swap is said in the customer's terms too, the colour before the id: they can check it, and a policy
-            # copies the id that follows the colour in what the shop showed.
-            return say(f"{action} {number} {wish.target} {item} ?" if item else f"{action} {number} ?")
+            return say(plan(action, number, wish.target if item else None, item or order.item))
         if action == "swap":
             return call("swap_item", order=number, item=str(item))
         return call(WRITE_TOOLS[action], order=number)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from ..conversation import AgentAction
-from .expert import WRITE_TOOLS, Expert, call, say
+from .expert import WRITE_TOOLS, Expert, call, plan, say
 from .tasks import ASKS, SERVICES, ShopTask, resolve
 from .words import ITEMS, ORDERS, REASONS, STATUSES
 
@@ -109,9 +109,12 @@ class Faulty(Expert):
             case "status":
                 wrong = [s for s in STATUSES[:4] if known is None or s != known[1].status]
                 return say(f"{known[0] if known else number} {self._rng.choice(wrong)}")
+            case "item" if known:
+                # Another column of what was looked up. A random id here would unteach copying, which no reward can
+                # bring back: the right one of forty is never sampled.
+                return say(f"{known[1].product} {known[0]}")
             case "item":
-                wrong = [i for i in ITEMS if known is None or i != known[1].item]
-                return say(f"{known[1].product if known else 'item'} {self._rng.choice(wrong)}")
+                return say(f"item {self._rng.choice(ITEMS)}")
             case _:
                 return say(f"order {self._other(known[0]) if known else number}")
 
@@ -124,8 +127,7 @@ class Faulty(Expert):
         item = items[0] if items else order.item
         if not wish.agreed and not self._stuck:
             self._stuck = "planned"
-            named = (wish.target, item) if action == "swap" else ()
-            return say(" ".join(filter(None, (action, number, *named, "?"))))
+            return say(plan(action, number, wish.target if action == "swap" else None, item))
         if action == "swap":
             return call("swap_item", order=number, item=item)
         return call(WRITE_TOOLS[action], order=number)

@@ -47,6 +47,10 @@ class ShopTask:
     catalogue: Catalogue
     device: Device
 
+    def item_of(self, order: str) -> str:
+        """What is in one of the customer's orders, as the task begins."""
+        return dict(self.orders)[order].item
+
     def start(self) -> ShopState:
         return ShopState(self.name, self.zip, dict(self.orders), self.catalogue, self.device)
 

@@ -104,9 +104,11 @@ class Customer:
         action = actions[0]
         fits = wish.kind == action or (wish.kind == "money" and action in ("cancel", "refund"))
         fits = fits and len(actions) == 1 and said & _ORDERS == {wish.order}
+        items, colours = said & _ITEMS, said & _COLOURS
         if fits and action == "swap":
-            items, colours = said & _ITEMS, said & _COLOURS
             fits = items <= {wish.item} and colours <= {wish.target} and bool(items or colours)
+        elif fits:
+            fits = items <= {self._task.item_of(wish.order)} and not colours
         if not fits:
             return self._waste()
         if self._task.wishes[self._index].instead is not None and not self._changed:
