@@ -90,6 +90,7 @@ class Optim:
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     warmup_steps: int = 5
+    schedule: Literal["constant", "linear"] = "constant"
     grad_clip: float = 1.0
 
 

@@ -122,6 +122,12 @@ const optim = z.strictObject({
     .describe("AdamW's decay rates of the mean and of the square of the gradient."),
   weight_decay: z.number().min(0).default(0.0).describe("AdamW's weight decay."),
   warmup_steps: z.int().min(0).default(5).describe("Training steps in which the learning rate rises from 0."),
+  schedule: z
+    .enum(["constant", "linear"])
+    .default("constant")
+    .describe(
+      "What the learning rate does after the warm-up: stay, or fall linearly to 0 at the end of `train.steps`.",
+    ),
   grad_clip: rate.default(1.0).describe("Largest norm of the gradient; a longer one is scaled down."),
 });
 

@@ -111,7 +111,8 @@ def _step(loop: _Loop, step: int, watch: ZeroVarianceWatch) -> None:
 
     events.enter("update", step, config.train.steps)
     update_started = time.monotonic()
-    lr = learning_rate(step, config.optim.lr, config.optim.warmup_steps)
+    last = config.train.steps if config.optim.schedule == "linear" else None
+    lr = learning_rate(step, config.optim.lr, config.optim.warmup_steps, last)
     for group in loop.optimizer.param_groups:
         group["lr"] = lr
     updates, totals, gap = _update(loop, step, trajectories, result)

@@ -9,9 +9,12 @@ import random
 from functools import lru_cache
 
 
-def learning_rate(step: int, lr: float, warmup_steps: int) -> float:
-    """Linear from lr / warmup_steps at step 1 to lr at step `warmup_steps`, constant afterwards."""
-    return lr * min(1.0, step / warmup_steps) if warmup_steps else lr
+def learning_rate(step: int, lr: float, warmup_steps: int, last: int | None = None) -> float:
+    """Linear from lr / warmup_steps at step 1 to lr at step `warmup_steps`; then constant, or, with `last`, falling
+    linearly towards 0, which the step after `last` would have."""
+    if step < warmup_steps:
+        return lr * step / warmup_steps
+    return lr if last is None else lr * (last - step + 1) / (last - max(warmup_steps, 1) + 1)
 
 
 def falling_rate(step: int, lr: float, steps: int) -> float:

@@ -12,6 +12,11 @@ def test_B99_the_rate_after_a_resume_is_that_of_the_uninterrupted_run() -> None:
     assert learning_rate(1, 1e-3, 0) == 1e-3
 
 
+def test_a_linear_schedule_rises_and_then_falls_towards_zero() -> None:
+    assert [learning_rate(k, 1.0, 2, 6) for k in range(1, 7)] == pytest.approx([0.5, 1.0, 0.8, 0.6, 0.4, 0.2])
+    assert [learning_rate(k, 1.0, 0, 4) for k in range(1, 5)] == pytest.approx([1.0, 0.75, 0.5, 0.25])
+
+
 def test_the_supervised_rate_falls_linearly_and_never_reaches_zero() -> None:
     rates = [falling_rate(k, 4e-3, 4) for k in (1, 2, 3, 4)]
     assert rates == pytest.approx([4e-3, 3e-3, 2e-3, 1e-3])
