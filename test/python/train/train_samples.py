@@ -53,7 +53,14 @@ CONFIG: dict[str, Any] = {
         "epochs": 1,
         "kl": {"coef": 0.0, "estimator": "k3"},
     },
-    "optim": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.01, "warmup_steps": 10, "schedule": "constant", "grad_clip": 1.0},
+    "optim": {
+        "lr": 1e-3,
+        "betas": [0.9, 0.95],
+        "weight_decay": 0.01,
+        "warmup_steps": 10,
+        "schedule": "constant",
+        "grad_clip": 1.0,
+    },
     "warm_start": {
         "sft": {
             "lr": 1e-4,

@@ -141,7 +141,7 @@ describe("wrong values", () => {
       "SF-CONFIG-TYPE",
       "YAML 1.2 knows only true and false: `mask_truncated: true`.",
     ],
-    ["optim: fast", "SF-CONFIG-TYPE", "Its keys are `lr`, `betas`, `weight_decay`, `warmup_steps`, `grad_clip`."],
+    ["optim: fast", "SF-CONFIG-TYPE", "Its keys are `lr`, `betas`, `weight_decay`, `warmup_steps`, `schedule`, `grad_clip`."],
     ["name: -x", "SF-CONFIG-RANGE", undefined],
   ])("%s", (line, code, fix) => {
     const problem = problemOf(`${SMALLEST}${line}\n`);
