@@ -174,16 +174,33 @@ function render(data) {
   writeFileSync(page, `${head}${open}\n\n${table(data)}\n\n${close}${rest.split(close)[1]}`);
 }
 
-const data = load();
-if (!options.render) {
+/** Read, change, write: runs may be started side by side, each with its own part. */
+function keep(change, result) {
+  const data = load();
   data.machine = `${cpus().length} CPU cores, ${process.platform} ${process.arch}, Node ${process.versions.node}`;
+  change(data, result);
+  writeFileSync(record, `${JSON.stringify(data, null, 1)}\n`);
+}
+
+if (!options.render) {
   const wanted = (kind) => options.only.length === 0 || options.only.includes(kind);
-  if (wanted("scripted")) data.scripted = await scripted();
+  if (wanted("scripted")) {
+    keep(
+      (data, result) => {
+        data.scripted = result;
+      },
+      await scripted(),
+    );
+  }
   for (const kind of Object.keys(RUNS).filter(wanted)) {
     for (const seed of options.seeds) {
-      data.runs[kind] = { ...data.runs[kind], [seed]: train(kind, seed) };
-      writeFileSync(record, `${JSON.stringify(data, null, 1)}\n`);
+      keep(
+        (data, result) => {
+          data.runs[kind] = { ...data.runs[kind], [seed]: result };
+        },
+        train(kind, seed),
+      );
     }
   }
 }
-render(data);
+render(load());

@@ -22,9 +22,9 @@ class KVCache:
     """Keys and values of many episodes at once, kept across turns.
 
     Per layer `k` and `v` are [rows, num_kv_heads, capacity, head_dim]; `lengths[r]` tokens of row r are valid. A
-    forward takes a packed batch of *ones* (rows that feed one token) followed by *chunks* (rows that feed several, such
-    as a tool result): `plan` says so, then every layer's `attend` writes the new keys and attends. Rows stay in one
-    block [0, live), so the usual decode step reads slices, not copies.
+    forward feeds every row of `work` some tokens. The packed batch holds the *last* token of each row first, in the
+    order of `work`, then the *heads*: the tokens before it, of the rows that feed more than one (a tool result). When
+    `work` is rows 0, 1, ... n-1, the last tokens of all rows are one decode over a slice of the cache, without a copy.
     """
 
     def __init__(self, rows: int, capacity: int) -> None:
@@ -34,18 +34,19 @@ class KVCache:
         self._v: list[torch.Tensor] = []
         self._plan: _Plan | None = None
 
-    def plan(self, ones: list[int], chunks: list[tuple[int, int]], device: torch.device) -> None:
-        """`ones`: rows that feed one token each; `chunks`: (row, tokens) with tokens >= 2. Packed in that order."""
-        need = max([self.lengths[r] + 1 for r in ones] + [self.lengths[r] + n for r, n in chunks])
+    def plan(self, work: list[tuple[int, int]], device: torch.device) -> torch.Tensor:
+        """`work`: (row, tokens to feed) pairs. Returns the positions of the packed batch [1, T]."""
+        need = max(self.lengths[row] + count for row, count in work)
         if need > self.capacity:
             self._grow(max(need, self.capacity + self.capacity // 2))
-        self._plan = _Plan.make(self.lengths, ones, chunks, device)
+        self._plan = _Plan.make(self.lengths, work, device)
+        return self._plan.position_T[None]
 
     def commit(self) -> None:
         """After the forward: the planned tokens are part of their rows."""
         assert self._plan is not None
-        for row, n in self._plan.fed:
-            self.lengths[row] += n
+        for row, count in self._plan.work:
+            self.lengths[row] += count
         self._plan = None
 
     def move(self, source: int, target: int) -> None:
@@ -73,7 +74,7 @@ class KVCache:
         window: int | None,
         scale: float,
     ) -> torch.Tensor:
-        """q [1, num_q_heads, N, head_dim], k and v [1, num_kv_heads, N, head_dim] -> [1, N, num_q_heads, head_dim]."""
+        """q [1, num_q_heads, T, head_dim], k and v [1, num_kv_heads, T, head_dim] -> [1, T, num_q_heads, head_dim]."""
         plan = self._plan
         assert plan is not None, "plan() comes before the forward"
         while len(self._k) <= layer:
@@ -81,91 +82,80 @@ class KVCache:
             self._k.append(k.new_zeros(shape))
             self._v.append(v.new_zeros(shape))
         keys, values = self._k[layer], self._v[layer]
-        keys[plan.row_N, :, plan.position_N] = k[0].transpose(0, 1)
-        values[plan.row_N, :, plan.position_N] = v[0].transpose(0, 1)
-        n1 = plan.ones
-        q_NHD = q[0].transpose(0, 1)
-        out = torch.empty_like(q_NHD)
-        if n1:
-            rows, span = plan.one_rows, plan.one_span
-            mine = (keys[rows], values[rows]) if isinstance(rows, torch.Tensor) else (keys[:rows], values[:rows])
-            out[:n1] = api.decode_attention(
-                q_NHD[:n1, :, None],
-                mine[0][:, :, :span],
-                mine[1][:, :, :span],
-                sinks,
-                lengths=plan.one_lengths,
-                window=window,
-                scale=scale,
-            )[:, :, 0]
-        if plan.chunk_rows is not None:
-            q_MHCD = q.new_zeros(len(plan.chunk_rows), q.shape[1], plan.chunk_width, q.shape[3])
-            q_MHCD[plan.chunk_at, :, plan.chunk_column] = q_NHD[n1:]
-            got = api.decode_attention(
-                q_MHCD,
-                keys[plan.chunk_rows, :, : plan.chunk_span],
-                values[plan.chunk_rows, :, : plan.chunk_span],
-                sinks,
-                lengths=plan.chunk_lengths,
-                query_lengths=plan.chunk_fed,
-                window=window,
-                scale=scale,
-            )
-            out[n1:] = got[plan.chunk_at, :, plan.chunk_column]
+        keys[plan.row_T, :, plan.position_T] = k[0].transpose(0, 1)
+        values[plan.row_T, :, plan.position_T] = v[0].transpose(0, 1)
+
+        def decode(
+            rows: torch.Tensor | slice, q_RHCD: torch.Tensor, span: int, **lengths: torch.Tensor
+        ) -> torch.Tensor:
+            mine = keys[rows][:, :, :span], values[rows][:, :, :span]
+            seen: torch.Tensor = api.decode_attention(q_RHCD, *mine, sinks, window=window, scale=scale, **lengths)
+            return seen
+
+        count = len(plan.work)
+        q_THD = q[0].transpose(0, 1)
+        out = torch.empty_like(q_THD)
+        out[:count] = decode(plan.rows, q_THD[:count, :, None], plan.span, lengths=plan.lengths)[:, :, 0]
+        if plan.heads is not None:
+            heads = plan.heads
+            q_MHCD = q.new_zeros(len(heads.rows), q.shape[1], heads.width, q.shape[3])
+            q_MHCD[heads.at, :, heads.column] = q_THD[count:]
+            got = decode(heads.rows, q_MHCD, heads.span, lengths=heads.lengths, query_lengths=heads.fed)
+            out[count:] = got[heads.at, :, heads.column]
         return out[None]
 
 
 @dataclass(slots=True)
-class _Plan:
-    """Index tensors of one forward, shared by its layers."""
+class _Heads:
+    """The tokens before the last, of the rows that have some: padded to `width` columns on the right."""
 
-    fed: list[tuple[int, int]]
-    ones: int
-    row_N: torch.Tensor
-    position_N: torch.Tensor
-    one_rows: torch.Tensor | int  # an int n stands for the block of rows [0, n)
-    one_lengths: torch.Tensor
-    one_span: int
-    chunk_rows: torch.Tensor | None
-    chunk_lengths: torch.Tensor
-    chunk_fed: torch.Tensor
-    chunk_span: int
-    chunk_width: int
-    chunk_at: torch.Tensor
-    chunk_column: torch.Tensor
+    rows: torch.Tensor
+    lengths: torch.Tensor
+    fed: torch.Tensor
+    span: int
+    width: int
+    at: torch.Tensor
+    column: torch.Tensor
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Index tensors of one forward, shared by its layers. `span` is the longest row's length."""
+
+    work: list[tuple[int, int]]
+    row_T: torch.Tensor
+    position_T: torch.Tensor
+    rows: torch.Tensor | slice
+    lengths: torch.Tensor
+    span: int
+    heads: _Heads | None
 
     @staticmethod
-    def make(lengths: list[int], ones: list[int], chunks: list[tuple[int, int]], device: torch.device) -> _Plan:
+    def make(lengths: list[int], work: list[tuple[int, int]], device: torch.device) -> _Plan:
         def index(values: list[int]) -> torch.Tensor:
             return torch.tensor(values, dtype=torch.long, device=device)
 
-        width = max((n for _, n in chunks), default=0)
-        rows, positions = list(ones), [lengths[r] for r in ones]
+        rows = [row for row, _ in work]
+        after = [lengths[row] + count for row, count in work]
+        more = [(row, count - 1) for row, count in work if count > 1]
+        row_T, position_T = list(rows), [length - 1 for length in after]
         at: list[int] = []
         column: list[int] = []
-        for i, (row, n) in enumerate(chunks):
-            rows += [row] * n
-            positions += range(lengths[row], lengths[row] + n)
-            at += [i] * n
-            column += range(n)
-        one_lengths = [lengths[r] + 1 for r in ones]
-        chunk_lengths = [lengths[r] + n for r, n in chunks]
-        return _Plan(
-            fed=[(r, 1) for r in ones] + chunks,
-            ones=len(ones),
-            row_N=index(rows),
-            position_N=index(positions),
-            one_rows=len(ones) if ones == list(range(len(ones))) else index(ones),
-            one_lengths=index(one_lengths),
-            one_span=max(one_lengths, default=0),
-            chunk_rows=index([r for r, _ in chunks]) if chunks else None,
-            chunk_lengths=index(chunk_lengths),
-            chunk_fed=index([n for _, n in chunks]),
-            chunk_span=max(chunk_lengths, default=0),
-            chunk_width=width,
-            chunk_at=index(at),
-            chunk_column=index(column),
-        )
+        for i, (row, count) in enumerate(more):
+            row_T += [row] * count
+            position_T += range(lengths[row], lengths[row] + count)
+            at += [i] * count
+            column += range(count)
+        heads = None
+        if more:
+            ends = [lengths[row] + count for row, count in more]
+            fed = [count for _, count in more]
+            heads = _Heads(
+                index([row for row, _ in more]), index(ends), index(fed), max(ends), max(fed), index(at), index(column)
+            )
+        block = rows == list(range(len(rows)))
+        picked = slice(0, len(rows)) if block else index(rows)
+        return _Plan(work, index(row_T), index(position_T), picked, index(after), max(after), heads)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The local engine: feeds tokens to many rows at once and returns the logits behind each row's last token.
 
 Tokens in, logits out; it knows nothing of turns or environments. All live rows advance in one packed forward without
-padding: a row that samples feeds one token, a row that reads a tool result feeds several.
+padding: a row that samples feeds one token, a row that reads a tool result feeds several (see `KVCache` for the order).
 """
 
 from __future__ import annotations
@@ -63,23 +63,13 @@ class LocalEngine:
     def feed(self, work: Sequence[tuple[int, list[int]]], wanted: Sequence[int]) -> torch.Tensor:
         """Feed (row, tokens) pairs, at most CHUNK tokens each, and return float32 logits [len(wanted), vocabulary]
         behind the last token of the pairs whose indices are in `wanted`."""
-        ones = [(i, row, tokens) for i, (row, tokens) in enumerate(work) if len(tokens) == 1]
-        chunks = [(i, row, tokens) for i, (row, tokens) in enumerate(work) if len(tokens) > 1]
         device = self.policy.device
-        ids: list[int] = []
-        positions: list[int] = []
-        last: dict[int, int] = {}
-        for i, row, tokens in (*ones, *chunks):
-            start = self.cache.lengths[row]
-            ids += tokens
-            positions += range(start, start + len(tokens))
-            last[i] = len(ids) - 1
+        ids = [tokens[-1] for _, tokens in work]
+        for row, tokens in work:
+            ids += tokens[:-1]
             self._fed[row] += tokens
-        self.cache.plan([row for _, row, _ in ones], [(row, len(tokens)) for _, row, tokens in chunks], device)
-        states = self.policy.hidden(
-            torch.tensor([ids], device=device),
-            torch.tensor([positions], device=device),
-            AttentionContext(self.policy.impl, cache=self.cache),
-        )
+        positions = self.cache.plan([(row, len(tokens)) for row, tokens in work], device)
+        context = AttentionContext(self.policy.impl, cache=self.cache)
+        states = self.policy.hidden(torch.tensor([ids], device=device), positions, context)
         self.cache.commit()
-        return self.policy.logits(states[[last[i] for i in wanted]]) if wanted else states.new_zeros(0)
+        return self.policy.logits(states[list(wanted)]) if wanted else states.new_zeros(0)
