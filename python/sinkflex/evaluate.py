@@ -14,7 +14,7 @@ from typing import Any
 from sinkflex.envs.seeds import episode_seed
 from sinkflex.intervals import mean_interval
 from sinkflex.policy.model import Policy
-from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings, act
+from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings, act, begin
 from sinkflex.rollout.trajectory import Trajectory
 
 
@@ -110,9 +110,7 @@ def evaluate_scripted(
 
 
 def _play(agent_name: str, env: Any, job: EpisodeJob) -> Trajectory:
-    t = Trajectory(job.id, job.task_id, "", job.split, job.task_index, job.sample, job.seed)
-    observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
-    t.level = str(info.get("level", ""))
+    t, observation, _ = begin(env, job)
     agent = env.domain.agent(agent_name, env.domain.task(job.task_id), job.seed)
     over = False
     while not over:

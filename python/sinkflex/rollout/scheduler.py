@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sinkflex.envs.conversation import AgentAction, Message
+from sinkflex.envs.conversation import AgentAction, Message, Observation
 from sinkflex.policy.chat import ChatFormat, Piece
 from sinkflex.policy.model import Policy
 
@@ -112,17 +112,7 @@ class Collector:
         """Reset an environment and render its opening; a reset that fails is a recorded episode."""
         started = time.monotonic()
         env = self._envs.pop() if self._envs else self.make_env()
-        t = Trajectory(
-            id=job.id,
-            task_id=job.task_id,
-            level="",
-            split=job.split,
-            task_index=job.task_index,
-            sample=job.sample,
-            seed=job.seed,
-        )
-        observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
-        t.level = str(info.get("level", ""))
+        t, observation, info = begin(env, job)
         if info.get("outcome") == "infra_error":
             _record_fault(t, info)
             self._envs.append(env)
@@ -178,6 +168,21 @@ class Collector:
         return live.t
 
 
+def begin(env: Any, job: EpisodeJob) -> tuple[Trajectory, Observation, dict[str, Any]]:
+    """Reset `env` to the job's task and seed: an empty trajectory, the first observation, the info of the reset."""
+    observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
+    t = Trajectory(
+        id=job.id,
+        task_id=job.task_id,
+        level=str(info.get("level", "")),
+        split=job.split,
+        task_index=job.task_index,
+        sample=job.sample,
+        seed=job.seed,
+    )
+    return t, observation, info
+
+
 def append_pieces(t: Trajectory, pieces: Sequence[Piece], turn: int) -> None:
     """Add ids that nobody sampled: no loss, no log-prob. A header opens the next turn and belongs to it."""
     for piece in pieces:
@@ -220,17 +225,7 @@ def _record_fault(t: Trajectory, info: dict[str, Any]) -> None:
 
 def demonstrate(chat: ChatFormat, env: Any, agent_name: str, job: EpisodeJob, system_prompt: bool) -> Trajectory:
     """Play a scripted agent; its turns carry the loss mask, as if sampled. Log-probs are 0.0: nobody sampled them."""
-    t = Trajectory(
-        id=job.id,
-        task_id=job.task_id,
-        level="",
-        split=job.split,
-        task_index=job.task_index,
-        sample=job.sample,
-        seed=job.seed,
-    )
-    observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
-    t.level = str(info.get("level", ""))
+    t, observation, info = begin(env, job)
     agent = env.domain.agent(agent_name, env.domain.task(job.task_id), job.seed)
     policy_text = info["policy_text"] if system_prompt else None
     append_pieces(t, chat.opening(policy_text, info["tools"] if policy_text else (), observation), turn=-1)

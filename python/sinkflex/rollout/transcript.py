@@ -29,30 +29,11 @@ def record(t: Trajectory, step: int, chat: ChatFormat) -> dict[str, Any]:
                 "logprob_mean": None if mean is None else round(mean, 6),
             }
         )
-    return {
-        "id": t.id,
-        "step": step,
-        "split": t.split,
-        "task_id": t.task_id,
-        "level": t.level,
-        "task_index": t.task_index,
-        "sample": t.sample,
-        "reward": t.reward,
-        "graded": t.graded,
-        "reward_parts": t.reward_parts,
-        "outcome": t.outcome,
-        "owner": t.owner,
-        "reason": t.reason,
-        "error": t.error,
-        "terminated": t.terminated,
-        "truncated": t.truncated,
-        "turns": t.turns,
-        "calls": [
-            {"turn": c.turn, "name": c.name, "arguments": c.arguments, "valid": c.valid, "error": c.error}
-            for c in t.calls
-        ],
-        "segments": segments,
-    }
+    calls = [
+        {"turn": c.turn, "name": c.name, "arguments": c.arguments, "valid": c.valid, "error": c.error} for c in t.calls
+    ]
+    more = {"reward_parts": t.reward_parts, "error": t.error, "calls": calls, "segments": segments}
+    return episode_event(t, step) | more
 
 
 def write(folder: Path, name: str, trajectories: Iterable[Trajectory], step: int, chat: ChatFormat) -> None:
