@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sinkflex.envs.conversation import AgentAction, Message, Observation
+from sinkflex.envs.conversation import AgentAction, Observation
 from sinkflex.policy.chat import ChatFormat, Piece
 from sinkflex.policy.model import Policy
 
@@ -199,7 +199,7 @@ def append_sampled(t: Trajectory, token: int, logprob: float) -> None:
     t.logprobs.append(logprob)
 
 
-def act(t: Trajectory, env: Any, action: AgentAction) -> tuple[Sequence[Message], bool]:
+def act(t: Trajectory, env: Any, action: AgentAction) -> tuple[Observation, bool]:
     """One environment step, recorded. Returns the new messages and whether the episode is over."""
     observation, reward, terminated, truncated, info = env.step(action)
     for call in info.get("tool_calls", ()):
