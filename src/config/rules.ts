@@ -25,6 +25,7 @@ export function crossCheck(read: Read, has: Has): Finding[] {
   return [
     ...modelRules(read, has),
     ...envRules(read),
+    ...promptRules(read),
     ...rolloutRules(read),
     ...clipRules(read),
     ...aggregateRules(read),
@@ -64,6 +65,15 @@ function envRules(read: Read): Finding[] {
     if (Array.isArray(stage?.levels)) found.push(no(["warm_start", "sft", "demonstrations", index, "levels"]));
   }
   return found;
+}
+
+function promptRules(read: Read): Finding[] {
+  const tiny = read("model", "preset") === "tiny-gpt-oss" && read("env", "suite") === "mini-shop";
+  if (!tiny || read("env", "system_prompt") !== "full") return [];
+  const what = "the tiny policy cannot read mini-shop's system prompt";
+  const why = "Its vocabulary is the 250 words that the shop's conversations are made of; the policy text has others.";
+  const fix = "Write `system_prompt: none`, or train a checkpoint of your own with `model: {path: ...}`.";
+  return [conflict(["env", "system_prompt"], what, why, fix)];
 }
 
 function rolloutRules(read: Read): Finding[] {

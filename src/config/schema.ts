@@ -50,8 +50,10 @@ const env = z.strictObject({
     .describe("Ids of the only tasks to train on; null is every task of the split."),
   system_prompt: z
     .enum(["full", "none"])
-    .default("full")
-    .describe("Whether the agent reads the policy text and the tool list, or must know them from training."),
+    .optional()
+    .describe(
+      "Whether the agent reads the policy text and the tool list, or must know them from training; absent is full, and none where the tiny policy has only mini-shop's own words.",
+    ),
 });
 
 const rollout = z.strictObject({
@@ -239,7 +241,8 @@ export type Parsed = z.output<typeof configSchema>;
 type Filled<T, K extends keyof T> = Omit<T, K> & { [P in K]-?: Exclude<T[P], undefined> };
 
 /** The config with every default resolved, also those that depend on other keys. This is what run.json holds. */
-export type Config = Filled<Omit<Parsed, "algorithm" | "eval">, "name"> & {
+export type Config = Filled<Omit<Parsed, "env" | "algorithm" | "eval">, "name"> & {
+  env: Filled<Parsed["env"], "system_prompt">;
   algorithm: Filled<Parsed["algorithm"], "clip_high">;
   eval: Filled<NonNullable<Parsed["eval"]>, "suites"> | null;
 };

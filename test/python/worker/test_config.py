@@ -15,8 +15,8 @@ from sinkflex.refusal import Refusal
 
 SCHEMA = Path(__file__).parents[3] / "configs" / "schema.json"
 
-# Their defaults depend on other keys: the file's name, clip_low, env.suite. run.json has them filled in.
-DERIVED = {"name", "algorithm.clip_high", "eval.suites"}
+# Their defaults depend on other keys: the file's name, clip_low, suite and preset. run.json has them filled in.
+DERIVED = {"name", "env.system_prompt", "algorithm.clip_high", "eval.suites"}
 
 
 def test_the_dataclasses_are_the_schema() -> None:

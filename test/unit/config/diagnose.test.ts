@@ -141,7 +141,11 @@ describe("wrong values", () => {
       "SF-CONFIG-TYPE",
       "YAML 1.2 knows only true and false: `mask_truncated: true`.",
     ],
-    ["optim: fast", "SF-CONFIG-TYPE", "Its keys are `lr`, `betas`, `weight_decay`, `warmup_steps`, `schedule`, `grad_clip`."],
+    [
+      "optim: fast",
+      "SF-CONFIG-TYPE",
+      "Its keys are `lr`, `betas`, `weight_decay`, `warmup_steps`, `schedule`, `grad_clip`.",
+    ],
     ["name: -x", "SF-CONFIG-RANGE", undefined],
   ])("%s", (line, code, fix) => {
     const problem = problemOf(`${SMALLEST}${line}\n`);
@@ -197,6 +201,7 @@ describe("what is missing", () => {
 describe("rules between keys", () => {
   it.each([
     ["env: {suite: tau2-retail, levels: [1]}", /has no levels/],
+    ["env: {suite: mini-shop, system_prompt: full}", /cannot read mini-shop's system prompt/],
     [
       "env: {suite: tau2-retail}\nwarm_start: {sft: {demonstrations: [{agent: gold, steps: 1, levels: [1]}]}}",
       /has no levels/,

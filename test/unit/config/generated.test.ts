@@ -44,9 +44,9 @@ describe("every config in configs/ is accepted and names its schema in the first
     expect(config.train.steps).toBeGreaterThan(0);
   });
 
-  it("the smallest one sets only what has no default", () => {
+  it("the smallest one sets only what has no default, and a warm start", () => {
     expect(configs).toContain("minimal.yaml");
     const lines = readFileSync(join(root, "configs/minimal.yaml"), "utf8").split("\n");
-    expect(lines.filter((line) => line && !line.startsWith("#"))).toHaveLength(3);
+    expect(lines.filter((line) => line && !line.startsWith("#"))).toHaveLength(4);
   });
 });

@@ -25,7 +25,9 @@ describe("--set", () => {
   it("reaches into lists", () => {
     const text = `${SMALLEST}warm_start: {sft: {demonstrations: [{agent: expert, steps: 5}]}}\n`;
     for (const path of ["warm_start.sft.demonstrations.0.steps", "warm_start.sft.demonstrations[0].steps"]) {
-      expect(configOf(text, [`${path}=9`]).warm_start?.sft.demonstrations).toEqual([{ agent: "expert", steps: 9, levels: null }]);
+      expect(configOf(text, [`${path}=9`]).warm_start?.sft.demonstrations).toEqual([
+        { agent: "expert", steps: 9, levels: null },
+      ]);
     }
     const beyond = problemOf(text, ["warm_start.sft.demonstrations.1.steps=9"]);
     expect(beyond.what).toMatch(/has only 1 items/);

@@ -44,7 +44,7 @@ function acceptedBy(key: Key): fc.Arbitrary<unknown> {
 
 interface Written {
   model: object;
-  env: { suite: string; levels?: unknown };
+  env: { suite: string; levels?: unknown; system_prompt?: unknown };
   warm_start?: { sft: { demonstrations: { levels?: unknown }[] } } | null;
   rollout?: { max_new_tokens?: number; max_total_tokens?: number };
   algorithm?: Record<string, unknown>;
@@ -53,7 +53,8 @@ interface Written {
 const anyConfig = acceptedBy(rootKey()).map((value) => {
   const config = value as Written;
   config.model = { preset: "tiny-gpt-oss" };
-  if (config.env.suite !== "mini-shop") {
+  if (config.env.suite === "mini-shop") delete config.env.system_prompt;
+  else {
     delete config.env.levels;
     for (const stage of config.warm_start?.sft.demonstrations ?? []) delete stage.levels;
   }
