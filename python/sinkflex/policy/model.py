@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GptOssConfig, GptOssForCausalLM
 from transformers.utils import logging as transformers_logging
 
@@ -118,7 +119,7 @@ def load_policy(folder: Path, *, impl: str, dtype: torch.dtype = torch.float32) 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise Refusal(
             code="SF-MODEL-LOAD",
             owner="policy",
