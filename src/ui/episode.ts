@@ -27,7 +27,7 @@ const MARGIN = 31;
 export function episodeRows(episode: Episode, look: EpisodeLook): string[] {
   const paint = painter(look.color);
   const rows = [...heading(episode, look, paint), ""];
-  rows.push(paint("dim", marginText("", "tokens", "trained", "text")));
+  rows.push(paint("dim", marginText("", "tokens", "sampled", "text")));
   let speaker = "";
   for (const segment of episode.segments) {
     const next = SPEAKERS[segment.kind] ?? `agent, turn ${segment.turn}`;
@@ -114,7 +114,10 @@ function closing(episode: Episode, look: EpisodeLook, paint: Paint): string[] {
     ...(parts.length > 0 ? [["parts", parts.join(", ")] as [string, string]] : []),
     ["outcome", `${episode.outcome}${owner}; ${how}${episode.reason ? `: ${episode.reason}` : ""}`],
     ...(episode.error ? [["error", episode.error] as [string, string]] : []),
-    ["length", `${plural(episode.turns, "turn")}, ${plural(tokens(false), "token")}, ${tokens(true)} of them trained`],
+    [
+      "length",
+      `${plural(episode.turns, "turn")}, ${plural(tokens(false), "token")}, ${tokens(true)} of them sampled (the loss mask)`,
+    ],
   ];
   return rows.flatMap(([label, text]) =>
     wrapText(printable(text), look.width - 9).map(

@@ -88,7 +88,7 @@ describe("runs show", () => {
       '{"user": "u7"}',
       "reward   1.000, graded 0.750",
       "parts    state 1.00, identified 0.50",
-      "length   2 turns, 38 tokens, 15 of them trained",
+      "length   2 turns, 38 tokens, 15 of them sampled (the loss mask)",
     ]) {
       expect(stdout).toContain(part);
     }

@@ -65,7 +65,7 @@ describe("an episode as a conversation", () => {
       ["tool", "4", "-"],
       ["tool", "6", "-"],
     ]);
-    expect(text.at(-1)).toBe("length   2 turns, 24 tokens, 4 of them trained");
+    expect(text.at(-1)).toBe("length   2 turns, 24 tokens, 4 of them sampled (the loss mask)");
   });
 
   it("marks trained text in brackets without colour, in bold and underlined with it", () => {
