@@ -95,17 +95,25 @@ def save(
     return Saved(final, sum(f.stat().st_size for f in final.iterdir()))
 
 
-def load(path: Path, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainerState:
-    """Fill `model` and `optimizer` from the checkpoint at `path`. Random states: see `restore_random`."""
+def read_state(path: Path) -> TrainerState:
+    """What `save` was given, without the tensors. Refusal where the checkpoint is not whole."""
     reason = _damage(path)
     if reason is not None:
         raise _unusable(path, reason)
-    raw = json.loads((path / _STATE).read_text(encoding="utf-8"))
+    try:
+        return TrainerState(**json.loads((path / _STATE).read_text(encoding="utf-8"))["state"])
+    except TypeError as error:
+        raise _unusable(path, f"its {_STATE} is of another version: {error}") from error
+
+
+def load(path: Path, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainerState:
+    """Fill `model` and `optimizer` from the checkpoint at `path`. Random states: see `restore_random`."""
+    state = read_state(path)
     try:
         load_model(model, str(path / _WEIGHTS))
         if optimizer is not None:
             optimizer.load_state_dict(torch.load(path / _OPTIMIZER, map_location="cpu", weights_only=True))
-        return TrainerState(**raw["state"])
+        return state
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise _unusable(path, f"it does not fit this model or optimiser: {str(error)[:500]}") from error
 

@@ -17,7 +17,6 @@ Every random draw follows from (seed, step, place), so a resumed run continues b
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,7 +79,7 @@ def train(run: Run, events: Events, control: Control) -> int:
     if step == 0 and config.warm_start and not _warm_start(loop, sft_done):
         return 130
     loop.reference = _reference(loop)
-    if (step == 0 and run.resume is None) or (step == 0 and sft_done < _sft_steps(run)):
+    if run.resume is None or (step == 0 and sft_done < _sft_steps(run)):
         _evaluate(loop, 0)
         _save(loop, 0)
     watch = ZeroVarianceWatch(config.train.zero_variance_warn, config.rollout.group_size)
@@ -288,9 +287,9 @@ def _restore(loop: _Loop) -> tuple[int, int]:
     """Weights, optimiser and counters of the checkpoint to resume from. Returns (step, finished warm-start steps)."""
     assert loop.run.resume is not None
     path = loop.run.resume.checkpoint
-    raw = json.loads((path / "trainer.json").read_text(encoding="utf-8"))["state"]
-    unfinished = raw["step"] == 0 and raw["sft_step"] < _sft_steps(loop.run)
-    state = checkpoint.load(path, model=loop.policy.model, optimizer=None if unfinished else loop.optimizer)
+    state = checkpoint.read_state(path)
+    unfinished = state.step == 0 and state.sft_step < _sft_steps(loop.run)
+    checkpoint.load(path, model=loop.policy.model, optimizer=None if unfinished else loop.optimizer)
     loop.policy.version = state.policy_version
     checkpoint.restore_random(path)
     return state.step, state.sft_step

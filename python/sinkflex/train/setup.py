@@ -55,15 +55,15 @@ class Setup:
         env = self.config.env
         splits = self.domain.splits()
         if env.split not in splits:
-            raise _refuse_env("split", env.split, f"{env.suite} has the splits {', '.join(splits)}")
+            raise _refuse("env.split", env.split, f"{env.suite} has the splits {', '.join(splits)}")
         domain = self.domain if levels is None else envs.domain(env.suite, levels=levels)
         known = list(domain.task_ids(env.split))
         if env.tasks is None:
             return known
         unknown = sorted(set(env.tasks) - set(self.domain.task_ids(env.split)))
         if unknown:
-            raise _refuse_env(
-                "tasks", unknown[0], f"{env.suite} has no such task in split {env.split}; ids look like {known[0]}"
+            raise _refuse(
+                "env.tasks", unknown[0], f"{env.suite} has no such task in split {env.split}; ids look like {known[0]}"
             )
         return [task_id for task_id in env.tasks if levels is None or task_id in set(known)]
 
@@ -75,7 +75,7 @@ def prepare(run: Run) -> Setup:
     try:
         domain = envs.domain(config.env.suite, levels=config.env.levels)
     except (InfraFault, ValueError) as error:
-        raise _refuse_env("suite", config.env.suite, str(error)) from error
+        raise _refuse("env.suite", config.env.suite, str(error)) from error
     dtype = _dtype(config, device)
     impl, reason = (
         api.choose(device=device, dtype=dtype)
@@ -98,6 +98,8 @@ def prepare(run: Run) -> Setup:
         threads_reason,
     )
     _check_prompt(setup)
+    _check_evaluation(setup)
+    _check_demonstrators(setup)
     return setup
 
 
@@ -211,7 +213,7 @@ def _check_prompt(setup: Setup) -> None:
     try:
         env = setup.make_env()
     except ValueError as error:
-        raise _refuse_env("suite", setup.config.env.suite, str(error)) from error
+        raise _refuse("env.suite", setup.config.env.suite, str(error)) from error
     observation, info = env.reset(seed=0, options={"task_id": setup.task_ids()[0]})
     full = setup.config.env.system_prompt == "full"
     try:
@@ -219,7 +221,7 @@ def _check_prompt(setup: Setup) -> None:
             info["policy_text"] if full else None, info["tools"] if full else (), observation
         )
     except ValueError as error:
-        raise _refuse_env("system_prompt", setup.config.env.system_prompt, str(error)) from error
+        raise _refuse("env.system_prompt", setup.config.env.system_prompt, str(error)) from error
     length, limit = sum(len(p.ids) for p in pieces), setup.config.rollout.max_total_tokens
     if length + 1 >= limit:
         raise Refusal(
@@ -231,13 +233,43 @@ def _check_prompt(setup: Setup) -> None:
         )
 
 
-def _refuse_env(key: str, value: object, why: str) -> Refusal:
+def _check_evaluation(setup: Setup) -> None:
+    """What is measured must be what its label says: the suite that is trained on, and splits that it has."""
+    config = setup.config
+    if config.eval is None:
+        return
+    suite, splits = config.env.suite, setup.domain.splits()
+    for other in config.eval.suites:
+        if other != suite:
+            raise _refuse(
+                "eval.suites", other, f"A run measures the suite it trains on, {suite}; other suites are not built yet"
+            )
+    for key in ("split", "report_split"):
+        split = getattr(config.eval, key)
+        if split not in splits:
+            raise _refuse(f"eval.{key}", split, f"{suite} has the splits {', '.join(splits)}")
+
+
+def _check_demonstrators(setup: Setup) -> None:
+    warm = setup.config.warm_start
+    if warm is None:
+        return
+    task = setup.domain.task(setup.task_ids()[0])
+    for stage in warm.sft.demonstrations:
+        try:
+            setup.domain.agent(stage.agent, task, 0)
+        except KeyError:
+            key, suite = "warm_start.sft.demonstrations[].agent", setup.config.env.suite
+            raise _refuse(key, stage.agent, f"{suite} has no such scripted agent") from None
+
+
+def _refuse(key: str, value: object, why: str) -> Refusal:
     return Refusal(
         "SF-CONFIG-ENV",
-        f"env.{key} is {value!r}.",
+        f"{key} is {value!r}.",
         why=why + ("" if why.endswith(".") else "."),
-        fix=f"Change env.{key} in the config.",
-        where=f"env.{key}",
+        fix=f"Change {key} in the config.",
+        where=key,
         owner="env",
         exit_code=2,
     )

@@ -202,6 +202,9 @@ def test_a_new_run_does_not_write_among_old_checkpoints(
         ({"env.split": "trane"}, "'trane'"),
         ({"env.tasks": ["nope"]}, "no such task"),
         ({"device": "cuda"}, "sees no CUDA"),
+        ({"eval.suites": ["tau2-retail"]}, "measures the suite it trains on, mini-shop"),
+        ({"eval.split": "test"}, "has the splits train, tune, report"),
+        ({"eval.report_split": "test"}, "has the splits train, tune, report"),
         ({"model": {"path": "/nowhere", "dtype": "auto"}}, "not a model folder"),
     ],
 )
