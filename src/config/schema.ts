@@ -172,7 +172,11 @@ const train = z.strictObject({
 });
 
 const evaluation = z.strictObject({
-  suites: z.array(suite).min(1).optional().describe("Suites to measure; absent is the suite that is trained on."),
+  suites: z
+    .array(suite)
+    .min(1)
+    .optional()
+    .describe("Suites to measure: so far only the one that is trained on, which is also meant when absent."),
   every: z
     .int()
     .min(0)
