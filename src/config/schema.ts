@@ -172,11 +172,7 @@ const train = z.strictObject({
 });
 
 const evaluation = z.strictObject({
-  suites: z
-    .array(suite)
-    .min(1)
-    .optional()
-    .describe("Suites to measure: so far only the one that is trained on, which is also meant when absent."),
+  suites: z.array(suite).min(1).optional().describe("Suites to measure; absent is, and so far only may be, env.suite."),
   every: z
     .int()
     .min(0)
