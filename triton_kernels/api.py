@@ -9,65 +9,23 @@ window W means W tokens including self. A row that sees nothing has O = 0 and L 
   padded_attention  [batch, heads, tokens, head_dim], as transformers' AttentionInterface has it
   decode_attention  a few new tokens per row over a dense key/value cache; no gradient
 
-Implementations: `eager` (the specification, O(T^2) per segment, every mask) and `flash` (CPU, linear memory). What an
-implementation cannot honour is refused with the name of one that can; none drops sinks. A key or value that is not
-finite reaches exactly the rows that see it. Errors: ValueError naming the argument, its value and what is allowed.
+Implementations: `eager` (the specification, O(T^2) per segment, every mask) and `flash` (CPU, linear memory); choice.py
+says what each can honour. What an implementation cannot honour is refused with the name of one that can; none drops
+sinks. A key or value that is not finite reaches exactly the rows that see it. Errors: ValueError naming the argument,
+its value and what is allowed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Literal, overload
 
 import torch
 
-from . import decode, flash, reference
+from . import decode
+from .choice import DTYPES, IMPLS, Choice, Request, choose, load, resolve
 from .layout import Layout, Segment
-
-IMPLS = ("eager", "flash")
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-class Choice(NamedTuple):
-    """An implementation and the reason for it, as a clause for people."""
-
-    impl: str
-    reason: str
-
-
-def choose(
-    device: torch.device | str,
-    dtype: torch.dtype,
-    layout: Layout | None = None,
-    window: int | None = None,
-    sinks: torch.Tensor | None = None,
-) -> Choice:
-    """What `impl="auto"` runs for this request."""
-    refusal = _flash_refusal(torch.device(device), layout)
-    if refusal is None:
-        return Choice("flash", "linear memory on the CPU, with and without sinks and windows")
-    return Choice("eager", refusal)
-
-
-def _flash_refusal(device: torch.device, layout: Layout | None) -> str | None:
-    """Why flash cannot honour a request, or None."""
-    if device.type != "cpu":
-        return f"flash runs on the CPU only, not on {device.type}"
-    if layout is not None and layout.has_parents:
-        return "flash does not support segments with a parent"
-    return None
-
-
-def _resolve(impl: str, device: torch.device, layout: Layout) -> str:
-    if impl == "auto":
-        return "flash" if _flash_refusal(device, layout) is None else "eager"
-    if impl not in IMPLS:
-        raise ValueError(f"impl is {impl!r}; allowed are auto, {', '.join(IMPLS)}")
-    refusal = _flash_refusal(device, layout) if impl == "flash" else None
-    if refusal is not None:
-        raise ValueError(f"impl is 'flash', but {refusal}; impl='eager' supports this request")
-    return impl
 
 
 @overload
@@ -124,7 +82,7 @@ def sink_attention(
     for name, tensor, rows, of in (("q", q, layout.num_queries, "num_queries"), ("k", k, layout.num_keys, "num_keys")):
         if tensor.shape[0] != rows:
             raise ValueError(f"{name} has {tensor.shape[0]} rows; layout.{of} is {rows}")
-    attend = reference.attend if _resolve(impl, q.device, layout) == "eager" else flash.attend
+    attend = load(resolve(impl, Request(q.device, q.dtype, q.shape[-1], layout.has_parents)))
     used_scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     out, lse = attend(q, k, v, sinks, layout, window, used_scale)
     if not math.isfinite(float(out.detach().sum())):
@@ -259,4 +217,13 @@ def _check_tensors(
         )
 
 
-__all__ = ["Choice", "Layout", "Segment", "choose", "decode_attention", "padded_attention", "sink_attention"]
+__all__ = [
+    "IMPLS",
+    "Choice",
+    "Layout",
+    "Segment",
+    "choose",
+    "decode_attention",
+    "padded_attention",
+    "sink_attention",
+]

@@ -12,6 +12,7 @@ from sinkflex.kernels import plan
 from sinkflex.kernels.api import Layout, sink_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
+CPU_IMPLS = ("eager", "flash")  # those that compute on a CPU in every dtype
 NAMES = ("out", "lse", "dq", "dk", "dv", "da")
 
 

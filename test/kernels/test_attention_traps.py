@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity import NAMES, Problem, every_path, gap, problem, run
+from parity import CPU_IMPLS, NAMES, Problem, every_path, gap, problem, run
 from sinkflex.kernels import flash
-from sinkflex.kernels.api import IMPLS, Layout, Segment, decode_attention, padded_attention, sink_attention
+from sinkflex.kernels.api import Layout, Segment, decode_attention, padded_attention, sink_attention
 from sinkflex.kernels.reference import visibility
 
 NAN = float("nan")
@@ -21,7 +21,7 @@ def column(values: list[float]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)[:, None, None]
 
 
-@pytest.mark.parametrize("impl", [*IMPLS, "decode"])
+@pytest.mark.parametrize("impl", [*CPU_IMPLS, "decode"])
 def test_B48_no_implementation_drops_sinks(impl: str) -> None:
     given_problem = problem(Layout.single(20), dtype=torch.float32)
     outputs = []
@@ -45,7 +45,7 @@ def test_B48_implementations_without_sinks_are_refused_with_the_list() -> None:
             run(problem(Layout.single(2)), impl)
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 def test_B49_the_sink_renormalises_the_output(impl: str) -> None:
     sinks = torch.tensor([math.log(2.0)], dtype=torch.float64)
     out = sink_attention(
@@ -54,7 +54,7 @@ def test_B49_the_sink_renormalises_the_output(impl: str) -> None:
     assert out.item() == pytest.approx(1.0, abs=1e-15)
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 def test_B51_sinks_receive_their_gradient_and_train(impl: str) -> None:
     batch, heads, length, dim = 2, 2, 5, 4
     q, k, v, pull = (torch.randn(batch, heads, length, dim, dtype=torch.float64) for _ in range(4))
@@ -71,7 +71,7 @@ def test_B51_sinks_receive_their_gradient_and_train(impl: str) -> None:
     assert bool((sinks.detach() != before).all())
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 def test_B52_empty_documents_and_rows_that_see_nothing(impl: str) -> None:
     given_problem = problem(Layout.from_lengths([3, 0, 2]))
     given_problem.d_out, given_problem.d_lse = (
@@ -95,7 +95,7 @@ def test_B52_empty_documents_and_rows_that_see_nothing(impl: str) -> None:
     assert torch.allclose(got["da"] - run(alone, impl)["da"], blind.d_lse[:2].sum(0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 def test_B52_without_a_sink_a_row_that_sees_nothing_is_zero(impl: str) -> None:
     given_problem = problem(Layout.single(3, 1), sinks=False, d_lse=False)
     got = run(given_problem, impl)
@@ -117,7 +117,7 @@ def test_B53_the_published_values() -> None:
     assert factor == pytest.approx([6.305e-16, 9.358e-14], rel=1e-3)
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 def test_B56_a_key_both_in_the_future_and_padding(impl: str) -> None:
     q, k, v = (torch.randn(2, h, 6, 16, dtype=torch.bfloat16, requires_grad=True) for h in (4, 2, 2))
     sinks = torch.tensor([-5.0, 0.0, 5.0, 20.0], dtype=torch.bfloat16, requires_grad=True)
@@ -161,7 +161,7 @@ def test_B58_layouts_used_in_turn_equal_fresh_ones() -> None:
         assert all(torch.equal(fresh[name], again[name]) for name in NAMES)
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 def test_B59_key_length_that_is_no_multiple_of_a_block(impl: str) -> None:
     given_problem = problem(Layout.single(64, 200), dtype=torch.float32)
     exact = run(given_problem.to(torch.float64), "eager")
@@ -175,7 +175,7 @@ def test_B61_head_groups_of_any_size(num_q_heads: int, num_kv_heads: int, length
     assert gap(run(given_problem, "flash"), run(given_problem, "eager")) < 1e-12
 
 
-@pytest.mark.parametrize("impl", [*IMPLS, "decode"])
+@pytest.mark.parametrize("impl", [*CPU_IMPLS, "decode"])
 def test_B62_query_head_h_uses_key_head_h_div_group(impl: str) -> None:
     q, k = torch.zeros(1, 4, 1), torch.zeros(1, 2, 1)
     v = torch.tensor([1.0, 2.0]).view(1, 2, 1)
@@ -256,7 +256,7 @@ def test_B65_head_dims_that_are_no_power_of_two(head_dim: int) -> None:
     assert gap(run(given_problem, "flash", 32), run(given_problem, "flash", 32, head_dim**-0.5)) == 0.0
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 @pytest.mark.parametrize(
     ("scores", "sink", "weights"),
     [([100.0, 100.0], 100.0, [1 / 3, 1 / 3]), ([-100.0, -100.0], 100.0, [0.0, 0.0]), ([200.0], -200.0, [1.0])],
@@ -276,7 +276,7 @@ def test_B67_scores_and_sinks_far_from_zero(impl: str, scores: list[float], sink
         assert all(bool(torch.isfinite(x).all()) for x in gradients)
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 @pytest.mark.parametrize("window", [None, 16])
 def test_padding_is_never_read(impl: str, window: int | None) -> None:
     """B47's kind: what stands at positions that no document owns changes nothing, not even as NaN, on any path."""
@@ -300,7 +300,7 @@ def test_padding_is_never_read(impl: str, window: int | None) -> None:
     assert gap({"dq": got["dq"][covered]}, {"dq": want["dq"][covered]}) < 1e-13
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 @pytest.mark.parametrize(("length", "at"), [(60, 10), (60, 0), (700, 300)])
 def test_a_key_that_is_not_finite_reaches_those_who_see_it(impl: str, length: int, at: int) -> None:
     window = 16
@@ -316,7 +316,7 @@ def test_a_key_that_is_not_finite_reaches_those_who_see_it(impl: str, length: in
         assert bool(torch.isfinite(got["dq"][~sees][:, heads]).all())
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", CPU_IMPLS)
 def test_left_padded_rows_are_described_as_segments(impl: str) -> None:
     lengths, width = [5, 9, 2], 9
     right = problem(Layout.padded(lengths, width), d_lse=False)

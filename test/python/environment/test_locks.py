@@ -25,7 +25,7 @@ PLATFORMS = [
 
 def locked() -> dict[str, str]:
     lines = [line for path in sorted(REQUIREMENTS.glob("*.txt")) for line in path.read_text().splitlines()]
-    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
+    pins = [line.partition(";")[0].strip().split("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in pins}
 
 
