@@ -11,7 +11,7 @@ import { replay } from "../run/replay.js";
 import { initialState, reduce, type State } from "../run/state.js";
 import { episodeRows, episodeTable } from "../ui/episode.js";
 import { runTable } from "../ui/runs.js";
-import { screenFor } from "../ui/screens.js";
+import { runPicture, screenFor } from "../ui/screens.js";
 import { summaryRows } from "../ui/summary.js";
 import { view } from "../ui/view.js";
 
@@ -87,6 +87,7 @@ async function follow(options: RunsOptions, dir: string): Promise<number> {
     options,
     process.env,
     "Ctrl-C: stop watching; the run goes on",
+    runPicture,
   );
   let state = initialState;
   let splitter = new LineSplitter();

@@ -3,16 +3,14 @@ import { join } from "node:path";
 import { checkConfig, loadConfig } from "../config/load.js";
 import { UserError } from "../errors.js";
 import type { TrainOptions } from "../options.js";
-import { type Ended, lastLines, runAttempt } from "../process/attempt.js";
+import { type Ended, runAttempt } from "../process/attempt.js";
+import { lastWords } from "../process/ending.js";
 import { resolvePython } from "../process/python.js";
 import { begin, type Continuation, continuation, type NewRun, type RunConfig, sha256 } from "../run/begin.js";
 import { defaultRoot, FILES, type RunFile, runName, runOptions, shownPath } from "../run/dir.js";
-import { screenFor } from "../ui/screens.js";
+import { runPicture, screenFor } from "../ui/screens.js";
 import { summaryRows } from "../ui/summary.js";
 
-/** Failures that explain themselves in full; after any other the end of the log is shown. */
-const EXPLAINED = /^SF-(?!BUG$|WORKER-)/;
-const LOG_LINES = 50;
 const HINT = "Ctrl-C: finish the step, save a checkpoint and stop";
 
 export async function run(options: TrainOptions): Promise<number> {
@@ -36,7 +34,7 @@ export async function run(options: TrainOptions): Promise<number> {
   const python = await resolvePython({ ...options, python: options.python });
   const begun = begin(plan, new Date());
   if (!options.quiet) people.write(echo.map((row) => `${row}\n`).join(""));
-  const screen = screenFor(process.stdout, process.stderr, options, process.env, HINT);
+  const screen = screenFor(process.stdout, process.stderr, options, process.env, HINT, runPicture);
   let ended: Ended | undefined;
   try {
     ended = await runAttempt(begun, python.path, screen);
@@ -56,7 +54,7 @@ export async function run(options: TrainOptions): Promise<number> {
   const rows = summaryRows(state, place, { width, color: options.color && !options.json });
   people.write(`\n${(options.quiet ? rows.slice(0, 1) : rows).join("\n")}\n`);
   if (failure === null) return exitCode;
-  if (failure.problems.some((problem) => !EXPLAINED.test(problem.code))) showLog(join(dir, FILES.log));
+  process.stderr.write(lastWords(failure, join(dir, FILES.log)));
   throw failure;
 }
 
@@ -96,10 +94,4 @@ function otherConfig(what: string, file: RunFile): UserError {
     why: "A resume goes on with the recorded config; only train.steps, eval and checkpoint may be changed with --set.",
     fix: `Go on with \`sinkflex train --resume ${file.run}\`, or start a new run without --resume.`,
   });
-}
-
-function showLog(path: string): void {
-  const lines = lastLines(path, LOG_LINES);
-  if (lines.length === 0) return;
-  process.stderr.write(`The last ${lines.length} lines of ${path}:\n${lines.map((line) => `  ${line}\n`).join("")}\n`);
 }

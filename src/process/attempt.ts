@@ -1,21 +1,21 @@
 /** One attempt of a run with all that belongs to it: record, worker, stop ladder, lock, summary. */
-import { closeSync, fstatSync, openSync, readSync } from "node:fs";
 import { join, relative } from "node:path";
-import { type ErrorCode, EXIT, type Problem, UserError } from "../errors.js";
+import { EXIT, UserError } from "../errors.js";
 import { type Event, PROTOCOL_VERSION, SEQ_CLI } from "../protocol/events.js";
 import type { Begun } from "../run/begin.js";
 import { FILES, lastCheckpoint, runOptions, writeJson } from "../run/dir.js";
 import { Recorder } from "../run/record.js";
-import { reduce, type State } from "../run/state.js";
+import { reduce, type State, standing } from "../run/state.js";
 import { type Summary, summarise } from "../run/summary.js";
+import { failureOf, stoppedCode } from "./ending.js";
 import { StopLadder } from "./ladder.js";
-import { workerEnvironment } from "./python.js";
+import { startWorker } from "./start.js";
 import { type Outcome, supervise } from "./supervise.js";
-import { Worker } from "./worker.js";
 
-export interface Watcher {
+/** Who is shown the events of a worker, and told what the keys do to it. */
+export interface Watcher<S> {
   lines(bytes: Buffer): void | Promise<void>;
-  event(state: State, event: Event): void;
+  event(state: S, event: Event): void;
   notice(text: string, stopping: boolean): void;
 }
 
@@ -32,7 +32,7 @@ const NOTICES = [
 ] as const;
 
 /** Runs the worker to its end. The run directory is left locked by nobody and with a summary. */
-export async function runAttempt(begun: Begun, python: string, watcher: Watcher): Promise<Ended> {
+export async function runAttempt(begun: Begun, python: string, watcher: Watcher<State>): Promise<Ended> {
   const { dir, lock } = begun;
   const ladder = new StopLadder((presses) => watcher.notice(NOTICES[presses - 1] ?? NOTICES[2], true));
   let recorder: Recorder | undefined;
@@ -40,19 +40,11 @@ export async function runAttempt(begun: Begun, python: string, watcher: Watcher)
     recorder = new Recorder(dir);
     const state = await marked(begun, recorder, watcher);
     const log = join(dir, FILES.log);
-    const worker = await Worker.start({
-      command: python,
-      args: ["-P", "-m", "sinkflex", "train", FILES.run],
-      cwd: dir,
-      env: workerEnvironment(process.env),
-      log,
-    }).catch((cause: NodeJS.ErrnoException) => {
-      throw notStarted(python, cause);
-    });
+    const worker = await startWorker(python, "train", { dir, file: FILES.run, log });
     lock.noteWorker(worker.pid);
     ladder.attach(worker);
     const record = recorder;
-    const outcome = await supervise(worker, state, log, {
+    const outcome = await supervise(worker, { start: state, reduce, standing }, log, {
       record: (lines) => record.write(lines),
       lines: (bytes) => watcher.lines(bytes),
       event: (next, event) => watcher.event(next, event),
@@ -74,7 +66,7 @@ export async function runAttempt(begun: Begun, python: string, watcher: Watcher)
 }
 
 /** A resume leaves a mark in the record, so that a replay knows where the step counter may go back. */
-async function marked({ file, state }: Begun, recorder: Recorder, watcher: Watcher): Promise<State> {
+async function marked({ file, state }: Begun, recorder: Recorder, watcher: Watcher<State>): Promise<State> {
   const { attempt, resume } = file;
   if (resume === null) return state;
   const event: Event = {
@@ -94,7 +86,7 @@ async function marked({ file, state }: Begun, recorder: Recorder, watcher: Watch
   return next;
 }
 
-function verdict(outcome: Outcome, begun: Begun, stoppedBy: NodeJS.Signals | null): Ended {
+function verdict(outcome: Outcome<State>, begun: Begun, stoppedBy: NodeJS.Signals | null): Ended {
   const { state, recordError } = outcome;
   const end = state.end;
   const again = goOn(begun);
@@ -108,25 +100,11 @@ function verdict(outcome: Outcome, begun: Begun, stoppedBy: NodeJS.Signals | nul
     return { state, exitCode: EXIT.failed, failure };
   }
   if (end === null || end.status === "failed") {
-    const error = end?.error;
-    const problem: Problem = {
-      code: (error?.code ?? "SF-WORKER-FAILED") as ErrorCode,
-      what: error?.what ?? "The run failed, and the worker did not say why.",
-      where: error?.where ? { file: error.where, line: 0, col: 0 } : undefined,
-      why: error?.why ?? undefined,
-      fix: error?.fix ?? again,
-    };
-    const code = end?.exit_code === EXIT.usage || end?.exit_code === EXIT.environment ? end.exit_code : EXIT.failed;
-    return {
-      state,
-      exitCode: code,
-      failure: new UserError(problem, { left: error?.fix ? left : logIs, exitCode: code }),
-    };
+    const failure = failureOf(end, again, end?.error?.fix ? left : logIs);
+    return { state, exitCode: failure.exitCode, failure };
   }
   if (end.status === "completed") return { state, exitCode: EXIT.ok, failure: null };
-  const fromOutside = stoppedBy === "SIGTERM" || stoppedBy === "SIGHUP";
-  const terminated = fromOutside || (stoppedBy === null && end.exit_code === EXIT.terminated);
-  return { state, exitCode: terminated ? EXIT.terminated : EXIT.interrupted, failure: null };
+  return { state, exitCode: stoppedCode(end, stoppedBy), failure: null };
 }
 
 function goOn({ dir, file }: Begun): string {
@@ -151,35 +129,5 @@ function leaveSummary({ dir, file }: Begun, { state, exitCode, failure }: Ended)
   } catch (error) {
     // On a full disk the record has already failed, and that is what is reported.
     if (failure === null) throw error;
-  }
-}
-
-function notStarted(python: string, cause: NodeJS.ErrnoException): UserError {
-  return new UserError(
-    {
-      code: "SF-PYTHON-NOT-FOUND",
-      what: `${python} can't be started (${cause.code ?? cause.message}).`,
-      fix: "Run `sinkflex doctor`.",
-    },
-    { cause },
-  );
-}
-
-const TAIL_BYTES = 64 * 1024;
-
-/** The last lines of a log, for a crash. */
-export function lastLines(path: string, count: number): string[] {
-  try {
-    const file = openSync(path, "r");
-    try {
-      const { size } = fstatSync(file);
-      const buffer = Buffer.alloc(Math.min(size, TAIL_BYTES));
-      readSync(file, buffer, 0, buffer.length, size - buffer.length);
-      return buffer.toString("utf8").trimEnd().split("\n").slice(-count);
-    } finally {
-      closeSync(file);
-    }
-  } catch {
-    return [];
   }
 }

@@ -1,27 +1,34 @@
 /**
- * One attempt, from the first byte of the worker to its last: every line is recorded before anything is made of it, then
- * decoded, reduced and shown. Returns when the worker and its group are gone.
+ * A worker, from its first byte to its last: every line is recorded before anything is made of it, then decoded, reduced
+ * and shown. Returns when the worker and its group are gone.
  *
  * The record always ends with an `end`: when the worker died without one, the command line writes it.
  */
 import { appendFileSync } from "node:fs";
 import { decodeLine, LineSplitter } from "../protocol/decode.js";
 import { type Event, type EventOf, type Failure, PROTOCOL_VERSION, SEQ_CLI } from "../protocol/events.js";
-import { reduce, type State } from "../run/state.js";
+import type { Standing } from "../run/state.js";
 import type { Worker, WorkerExit } from "./worker.js";
 
+/** How the events of a verb become its state. */
+export interface Story<S> {
+  start: S;
+  reduce(state: S, event: Event): S;
+  standing(state: S): Standing;
+}
+
 /** What becomes of the events; the record, the screen and the ladder fit it. */
-export interface Audience {
+export interface Audience<S> {
   /** Throws when the record can't be written; the worker is then asked to stop and nothing more is recorded. */
   record(lines: Buffer): void;
   lines(bytes: Buffer): void | Promise<void>;
-  event(state: State, event: Event): void;
+  event(state: S, event: Event): void;
   /** The signal that the user or the system stopped the run with, if any. */
   stoppedBy(): NodeJS.Signals | null;
 }
 
-export interface Outcome {
-  state: State;
+export interface Outcome<S> {
+  state: S;
   exit: WorkerExit;
   /** Why the record is incomplete. */
   recordError: unknown;
@@ -31,7 +38,12 @@ export interface Outcome {
 const LEAVE_MS = 10_000;
 const SHOWN = 200;
 
-export async function supervise(worker: Worker, start: State, log: string, audience: Audience): Promise<Outcome> {
+export async function supervise<S>(
+  worker: Worker,
+  { start, reduce, standing }: Story<S>,
+  log: string,
+  audience: Audience<S>,
+): Promise<Outcome<S>> {
   const splitter = new LineSplitter();
   let state = start;
   let recordError: unknown = null;
@@ -44,7 +56,7 @@ export async function supervise(worker: Worker, start: State, log: string, audie
     for (const line of lines) {
       const decoded = decodeLine(line);
       if (decoded.kind === "malformed") {
-        const event = malformed(state, decoded.why);
+        const event = malformed(standing(state), decoded.why);
         kept.push(Buffer.from(JSON.stringify(event)));
         events.push(event);
         note(log, `sinkflex: not an event (${decoded.why}): ${line.subarray(0, 2000).toString("utf8")}`);
@@ -79,9 +91,9 @@ export async function supervise(worker: Worker, start: State, log: string, audie
   const exit = await worker.exited;
   clearTimeout(leaving);
   if (splitter.overlong > 0) {
-    await take([line(malformed(state, `${splitter.overlong} lines longer than ${splitter.limit} bytes`))]);
+    await take([line(malformed(standing(state), `${splitter.overlong} lines longer than ${splitter.limit} bytes`))]);
   }
-  if (state.end === null) await take([line(missingEnd(state, exit, foreign, audience.stoppedBy()))]);
+  if (!standing(state).ended) await take([line(missingEnd(standing(state), exit, foreign, audience.stoppedBy()))]);
   return { state, exit, recordError };
 }
 
@@ -91,11 +103,11 @@ function line(event: Event): Buffer {
   return Buffer.from(JSON.stringify(event));
 }
 
-function malformed(state: State, why: string): EventOf<"warn"> {
+function malformed({ t }: Standing, why: string): EventOf<"warn"> {
   return {
     v: PROTOCOL_VERSION,
     seq: SEQ_CLI,
-    t: state.t,
+    t,
     type: "warn",
     code: "malformed_event",
     what: `The worker sent a line that is no event: ${why.slice(0, SHOWN)}.`,
@@ -107,7 +119,7 @@ const STOP_SIGNALS: readonly NodeJS.Signals[] = ["SIGINT", "SIGTERM", "SIGHUP", 
 const STOPPED_CODES: readonly number[] = [0, 129, 130, 143];
 
 function missingEnd(
-  state: State,
+  at: Standing,
   exit: WorkerExit,
   foreign: string | undefined,
   stoppedBy: NodeJS.Signals | null,
@@ -118,13 +130,13 @@ function missingEnd(
   return {
     v: PROTOCOL_VERSION,
     seq: SEQ_CLI,
-    t: state.t,
+    t: at.t,
     type: "end",
     status: stopped ? "stopped" : "failed",
     exit_code: stopped ? (stoppedBy === "SIGINT" ? 130 : 143) : 1,
-    step: state.rows.at(-1)?.step ?? null,
-    checkpoint: state.checkpoint?.path ?? null,
-    error: stopped ? null : foreign === undefined ? death(state, exit) : otherProtocol(foreign),
+    step: at.step,
+    checkpoint: at.checkpoint,
+    error: stopped ? null : foreign === undefined ? death(at, exit) : otherProtocol(foreign),
   };
 }
 
@@ -137,10 +149,7 @@ const MEANING: Partial<Record<NodeJS.Signals, string>> = {
   SIGTERM: "Something outside asked it to end.",
 };
 
-function death(state: State, { code, signal }: WorkerExit): Failure {
-  const step = state.rows.at(-1)?.step;
-  const phase = state.phase === null ? "before its first event" : `in phase ${state.phase.phase}`;
-  const where = step === undefined ? phase : `${phase}, after step ${step}`;
+function death({ where }: Standing, { code, signal }: WorkerExit): Failure {
   const how = signal === null ? `ended with exit code ${code} and without a word` : `was ended by ${signal}`;
   const why =
     signal === null ? "Its last words are in the log." : (MEANING[signal] ?? "Its last words are in the log.");

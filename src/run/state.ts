@@ -9,6 +9,7 @@
  * events.jsonl.
  */
 import type { Event, EventOf } from "../protocol/events.js";
+import { type Warning, warned } from "./warnings.js";
 
 export type Status = "starting" | "running" | "completed" | "stopped" | "failed";
 export type Metrics = EventOf<"step">["metrics"];
@@ -26,13 +27,6 @@ export interface Bucket {
   step: number;
   count: number;
   sum: number;
-}
-
-export interface Warning {
-  code: string;
-  what: string;
-  fix: string | null;
-  count: number;
 }
 
 export interface State {
@@ -62,9 +56,20 @@ export interface State {
   events: number;
 }
 
+/** What a state of any verb can say about itself. */
+export interface Standing {
+  /** Worker seconds at the newest event. */
+  t: number;
+  /** The worker has said its end. */
+  ended: boolean;
+  /** Where it is, as in "ended by SIGKILL (in phase rollout, after step 4)". */
+  where: string;
+  step: number | null;
+  checkpoint: string | null;
+}
+
 const ROWS = 64;
 const HISTORY = 256;
-const WARNINGS = 32;
 const SMOOTH = 0.3;
 
 export const initialState: State = {
@@ -147,20 +152,6 @@ function onEval(state: State, event: EventOf<"eval">): State {
   return { ...state, evals: [...state.evals.filter((other) => !same(other)), event] };
 }
 
-function onWarn(state: State, event: EventOf<"warn">): State {
-  const before = state.warnings.find((warning) => warning.code === event.code);
-  const warning: Warning = {
-    code: event.code,
-    what: event.what,
-    fix: event.fix ?? null,
-    count: (before?.count ?? 0) + 1,
-  };
-  if (before !== undefined) {
-    return { ...state, warnings: state.warnings.map((other) => (other === before ? warning : other)) };
-  }
-  return { ...state, warnings: [...state.warnings, warning].slice(-WARNINGS) };
-}
-
 function onEpisode(state: State, event: EventOf<"episode">): State {
   const { total, infra, truncated } = state.episodes;
   const episodes = {
@@ -219,12 +210,25 @@ function apply(state: State, event: Event): State {
     case "beat":
       return { ...state, beat: event };
     case "warn":
-      return onWarn(state, event);
+      return { ...state, warnings: warned(state.warnings, event) };
     case "end":
       return { ...state, end: event, status: event.status };
     case "bench":
       return state;
   }
+}
+
+/** How far the run has come, for the end of a worker that did not tell it. */
+export function standing(state: State): Standing {
+  const step = state.rows.at(-1)?.step ?? null;
+  const phase = state.phase === null ? "before its first event" : `in phase ${state.phase.phase}`;
+  return {
+    t: state.t,
+    ended: state.end !== null,
+    where: step === null ? phase : `${phase}, after step ${step}`,
+    step,
+    checkpoint: state.checkpoint?.path ?? null,
+  };
 }
 
 export function reduce(state: State, event: Event): State {

@@ -1,5 +1,6 @@
 /** The head of the picture: what is running, how far it is, what was chosen. Pure. */
 import type { State } from "../run/state.js";
+import { edges, fitting } from "./blocks.js";
 import { ABSENT, bar, clip, compact, duration, type Paint, plural, printable } from "./format.js";
 import type { Look } from "./screen.js";
 
@@ -23,19 +24,6 @@ const STATUS_STYLE = {
 
 export function header(state: State, look: Look, paint: Paint): string[] {
   return [title(state, look, paint), ...progress(state, look, paint), ...facts(state, look, paint)];
-}
-
-/** Left part, right part at the right edge; the left part is cut when both do not fit. */
-function edges(
-  left: string,
-  right: string,
-  width: number,
-  paint: [(text: string) => string, (text: string) => string],
-) {
-  const shownRight = clip(right, width);
-  const shownLeft = clip(left, width - shownRight.length - 2);
-  const blanks = " ".repeat(Math.max(0, width - shownLeft.length - shownRight.length));
-  return shownLeft === "" ? paint[1](shownRight) : `${paint[0](shownLeft)}${blanks}${paint[1](shownRight)}`;
 }
 
 function statusText(state: State, look: Look): string {
@@ -91,17 +79,6 @@ function progress(state: State, look: Look, paint: Paint): string[] {
   if (room < 6) return [clip(`${label}  ${times}`, look.width)];
   const [done, rest] = bar(at.total === 0 ? 1 : at.done / at.total, room);
   return [`${label}  ${paint("cyan", done)}${paint("dim", rest)}  ${times}`];
-}
-
-/** As many parts as fit into `width`, in their order. */
-export function fitting(parts: readonly string[], separator: string, width: number): string {
-  let line = "";
-  for (const part of parts) {
-    const longer = line === "" ? part : `${line}${separator}${part}`;
-    if (longer.length > width) break;
-    line = longer;
-  }
-  return line === "" ? clip(parts[0] ?? "", width) : line;
 }
 
 function facts(state: State, look: Look, paint: Paint): string[] {

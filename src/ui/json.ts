@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { Writable } from "node:stream";
 import type { Output, Screen } from "./screen.js";
 
-export class JsonScreen implements Screen {
+export class JsonScreen<S> implements Screen<S> {
   readonly #out: Writable;
   readonly #people: Output;
 

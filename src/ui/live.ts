@@ -1,14 +1,11 @@
 /**
- * The live window: the view, painted over itself at most ten times a second, and once a second for the clock.
+ * The live window: the picture, painted over itself at most ten times a second, and once a second for the clock.
  * What should stay is pushed above it.
  */
 import { createLogUpdate } from "log-update";
 import type { Event } from "../protocol/events.js";
-import { initialState, type State } from "../run/state.js";
 import { labelRows, painter } from "./format.js";
-import { planRows } from "./plan.js";
-import type { Screen } from "./screen.js";
-import { view } from "./view.js";
+import type { Picture, Screen, Seen } from "./screen.js";
 
 const PAINT_MS = 100;
 
@@ -17,13 +14,14 @@ function rowsAt(width: number, frame: readonly number[]): number {
   return frame.reduce((sum, length) => sum + Math.max(1, Math.ceil(length / width)), 0);
 }
 
-export class LiveScreen implements Screen {
+export class LiveScreen<S extends Seen> implements Screen<S> {
   readonly #out: NodeJS.WriteStream;
   readonly #color: boolean;
   readonly #log: ReturnType<typeof createLogUpdate>;
   readonly #timer: NodeJS.Timeout;
   #newest = performance.now();
-  #state: State = initialState;
+  readonly #picture: Picture<S>;
+  #state: S;
   #dirty = true;
   #closed = false;
   #second = -1;
@@ -33,8 +31,10 @@ export class LiveScreen implements Screen {
   readonly #onResize = () => this.#resize();
 
   /** `hint` is shown until a notice takes its place: what the keys do. */
-  constructor(out: NodeJS.WriteStream, color: boolean, hint: string) {
+  constructor(out: NodeJS.WriteStream, color: boolean, hint: string, picture: Picture<S>) {
     this.#notice = hint;
+    this.#picture = picture;
+    this.#state = picture.initial;
     this.#out = out;
     this.#color = color;
     this.#log = createLogUpdate(out);
@@ -45,11 +45,12 @@ export class LiveScreen implements Screen {
 
   lines(): void {}
 
-  event(state: State, event: Event): void {
+  event(state: S, event: Event): void {
     this.#state = state;
     this.#dirty = true;
     this.#newest = performance.now();
-    if (event.type === "plan") this.#above(labelRows(planRows(event), this.#width));
+    const above = this.#picture.above(event);
+    if (above.length > 0) this.#above(labelRows(above, this.#width));
   }
 
   notice(text: string, stopping: boolean): void {
@@ -60,7 +61,7 @@ export class LiveScreen implements Screen {
     this.#paint();
   }
 
-  close(state: State): void {
+  close(state: S): void {
     if (this.#closed) return;
     this.#closed = true;
     clearInterval(this.#timer);
@@ -88,7 +89,7 @@ export class LiveScreen implements Screen {
 
   #paint(): void {
     this.#dirty = false;
-    const rows = view(this.#state, {
+    const rows = this.#picture.view(this.#state, {
       width: this.#width,
       height: (this.#out.rows ?? 24) - 1,
       color: this.#color,
@@ -99,7 +100,7 @@ export class LiveScreen implements Screen {
     // log-update patches a frame in place; when the number of rows changes, its patch leaves old rows behind.
     if (rows.length !== this.#frame.length) this.#log.clear();
     this.#frame = rows.map((row) => row.replace(STYLES, "").length);
-    this.#log(rows.join("\n"));
+    if (rows.length > 0) this.#log(rows.join("\n"));
   }
 
   #above(rows: readonly string[]): void {

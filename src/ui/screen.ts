@@ -1,19 +1,45 @@
-/** What shows a run while it goes on. Three of them exist (live, plain, json), all fed by the same states. */
+/** What shows a worker while it goes on. Three of them exist (live, plain, json), all fed by the same states. */
 import type { Event } from "../protocol/events.js";
-import type { State } from "../run/state.js";
+import type { Warning } from "../run/warnings.js";
 
-export interface Screen {
+/** What a screen reads of a state itself; the rest is the picture's to draw. */
+export interface Seen {
+  /** Worker seconds of this attempt at the newest event, and of all attempts before. */
+  t: number;
+  before: number;
+  end: unknown;
+  warnings: readonly Warning[];
+}
+
+/** How a verb's states look. Pure. */
+export interface Picture<S> {
+  initial: S;
+  /** The live window; no rows when nothing of it is to stay. */
+  view(state: S, look: Look): string[];
+  /** What this event leaves above the live window, as labels and texts. */
+  above(event: Event): readonly (readonly [label: string, text: string])[];
+  /** The lines that this event is worth in a log. */
+  lines(state: S, event: Event, since: Since): string[];
+}
+
+export interface Since {
+  verbose: boolean;
+  /** Seconds since the last line. */
+  silent: number;
+}
+
+export interface Screen<S> {
   /** Recorded lines, newlines included, as the worker wrote them. Awaited, so that a slow reader slows the reading. */
   lines(bytes: Buffer): void | Promise<void>;
   /** `state` already contains `event`. */
-  event(state: State, event: Event): void;
+  event(state: S, event: Event): void;
   /** One sentence about what the command line is doing; `stopping` when it is ending the run. */
   notice(text: string, stopping: boolean): void;
   /** The last picture. Nothing is shown afterwards. */
-  close(state: State): void;
+  close(state: S): void;
 }
 
-/** How a picture of a run is to be drawn. */
+/** How a picture is to be drawn. */
 export interface Look {
   width: number;
   color: boolean;

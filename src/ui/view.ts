@@ -6,21 +6,10 @@
  * the table from its right end, facts from the end of their line, old steps when the window is low.
  */
 import type { EventOf } from "../protocol/events.js";
-import { metric, type State, type Warning } from "../run/state.js";
-import {
-  bytes,
-  clip,
-  compact,
-  fixed,
-  type Paint,
-  painter,
-  printable,
-  sentences,
-  small,
-  sparkline,
-  wrapText,
-} from "./format.js";
-import { fitting, header, PHASES } from "./header.js";
+import { metric, type State } from "../run/state.js";
+import { fitting, gap, join, warningBlock } from "./blocks.js";
+import { bytes, clip, compact, fixed, type Paint, painter, printable, small, sparkline } from "./format.js";
+import { header, PHASES } from "./header.js";
 import type { Look } from "./screen.js";
 import { stepTable } from "./table.js";
 
@@ -37,35 +26,6 @@ export function view(state: State, look: Look): string[] {
   const room = look.height === undefined ? MOST_ROWS : Math.max(1, Math.min(MOST_ROWS, look.height - taken));
   // In a window of a few columns even labels are too wide.
   return join([head, warnings, steps(state, look, paint, room), foot]).map((row) => clip(row, look.width));
-}
-
-function gap(rows: string[]): number {
-  return rows.length > 0 ? rows.length + 1 : 0;
-}
-
-function join(blocks: string[][]): string[] {
-  return blocks.filter((block) => block.length > 0).flatMap((block, index) => (index === 0 ? block : ["", ...block]));
-}
-
-/** The newest warnings, oldest first; in a window at most a quarter of its rows, so that the table stays in sight. */
-function warningBlock(warnings: readonly Warning[], look: Look, paint: Paint): string[] {
-  const most = look.height === undefined ? Number.POSITIVE_INFINITY : Math.max(2, Math.floor(look.height / 4));
-  const blocks = warnings.map((warning) => warningRows(warning, look.width, paint)).reverse();
-  let shown: string[] = [];
-  for (const block of blocks) {
-    if (shown.length > 0 && shown.length + block.length > most) break;
-    shown = [...block, ...shown];
-  }
-  if (shown.length <= most) return shown;
-  return [...shown.slice(0, most - 1), `${" ".repeat(9)}…`];
-}
-
-function warningRows(warning: Warning, width: number, paint: Paint): string[] {
-  const times = warning.count > 1 ? `(${warning.count} times)` : "";
-  const text = printable(sentences(warning.what, warning.fix, times));
-  return wrapText(text, width - 9).map(
-    (row, index) => `${index === 0 ? paint("yellow", "warning") : " ".repeat(7)}  ${row}`,
-  );
 }
 
 function steps(state: State, look: Look, paint: Paint, room: number): string[] {

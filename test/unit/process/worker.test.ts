@@ -6,7 +6,7 @@ import { supervise } from "../../../src/process/supervise.js";
 import { Worker } from "../../../src/process/worker.js";
 import { decodeLine, LineSplitter } from "../../../src/protocol/decode.js";
 import type { Event } from "../../../src/protocol/events.js";
-import { initialState } from "../../../src/run/state.js";
+import { initialState, reduce, standing } from "../../../src/run/state.js";
 import { environment, eventually, exists, group, STUB } from "../../fixtures/sinkflex.js";
 
 const linux = process.platform === "linux";
@@ -60,6 +60,7 @@ async function read(worker: Worker, on: (event: Event) => void = () => {}): Prom
   return events;
 }
 
+const story = { start: initialState, reduce, standing };
 const quiet = { record: () => {}, lines: () => {}, event: () => {}, stoppedBy: () => null };
 
 describe("a worker", () => {
@@ -175,7 +176,7 @@ describe("supervising", () => {
     const worker = await start({});
     let recorded = "";
     const seen: string[] = [];
-    const outcome = await supervise(worker, initialState, join(dir, "stderr.log"), {
+    const outcome = await supervise(worker, story, join(dir, "stderr.log"), {
       ...quiet,
       record: (lines) => {
         recorded += lines.toString("utf8");
@@ -193,7 +194,7 @@ describe("supervising", () => {
   it("loses none of 100 000 events, and a slow reader slows the worker instead of filling the memory", async () => {
     const worker = await start({ flood: 100_000 }, 1);
     let [lines, largest, turn] = [0, 0, 0];
-    const outcome = await supervise(worker, initialState, join(dir, "stderr.log"), {
+    const outcome = await supervise(worker, story, join(dir, "stderr.log"), {
       ...quiet,
       record: (bytes) => {
         for (const byte of bytes) if (byte === 0x0a) lines += 1;
@@ -210,7 +211,7 @@ describe("supervising", () => {
     const raw = 'Traceback: oh no\n{"v":1,"seq":1,"t":0,"type":"weather","sun":true}\n{"v":1,"type":"step"}\n';
     const worker = await start({ raw });
     let recorded = "";
-    const { state } = await supervise(worker, initialState, join(dir, "stderr.log"), {
+    const { state } = await supervise(worker, story, join(dir, "stderr.log"), {
       ...quiet,
       record: (lines) => {
         recorded += lines.toString("utf8");
@@ -229,13 +230,13 @@ describe("supervising", () => {
       raw: `${JSON.stringify({ v: 1, seq: 1, t: 0, type: "warn", code: "x", what })}`,
       chop: 7,
     });
-    const { state } = await supervise(worker, initialState, join(dir, "stderr.log"), quiet);
+    const { state } = await supervise(worker, story, join(dir, "stderr.log"), quiet);
     expect(state.warnings).toMatchObject([{ code: "x", what, count: 1 }]);
   });
 
   it("refuses a worker of another version and ends it", async () => {
     const worker = await start({ version: 2, step_s: 30 });
-    const { state, exit } = await supervise(worker, initialState, join(dir, "stderr.log"), quiet);
+    const { state, exit } = await supervise(worker, story, join(dir, "stderr.log"), quiet);
     expect(exit.signal).toBe("SIGTERM");
     expect(state.end).toMatchObject({ seq: -1, status: "failed", error: { code: "SF-WORKER-PROTOCOL" } });
     expect(state.end?.error?.what).toContain("version 2; this command line speaks 1");
@@ -248,7 +249,7 @@ describe("supervising", () => {
   ])("writes the end of a worker that died of %j", async (dieAt, what, why) => {
     const worker = await start({ die_at: dieAt });
     let recorded = "";
-    const { state } = await supervise(worker, initialState, join(dir, "stderr.log"), {
+    const { state } = await supervise(worker, story, join(dir, "stderr.log"), {
       ...quiet,
       record: (lines) => {
         recorded += lines.toString("utf8");
@@ -264,7 +265,7 @@ describe("supervising", () => {
     const worker = await start({ step_s: 0.05 }, 100);
     let calls = 0;
     const full = new Error("full");
-    const { state, recordError } = await supervise(worker, initialState, join(dir, "stderr.log"), {
+    const { state, recordError } = await supervise(worker, story, join(dir, "stderr.log"), {
       ...quiet,
       record: () => {
         calls += 1;

@@ -4,13 +4,14 @@ import { initialState, reduce } from "../../../src/run/state.js";
 import { JsonScreen } from "../../../src/ui/json.js";
 import { PlainScreen } from "../../../src/ui/plain.js";
 import { type Taste, wantsLive } from "../../../src/ui/screen.js";
+import { runPicture } from "../../../src/ui/screens.js";
 import { Script, trained } from "../../fixtures/events.js";
 
 const taste: Taste = { json: false, quiet: false, verbose: false, color: false };
 
 function written(script: Script, more: Partial<Taste> = {}): string[] {
   let text = "";
-  const screen = new PlainScreen({ write: (part) => (text += part) }, { ...taste, ...more });
+  const screen = new PlainScreen({ write: (part) => (text += part) }, { ...taste, ...more }, runPicture);
   let state = initialState;
   for (const event of script.events) {
     state = reduce(state, event);
