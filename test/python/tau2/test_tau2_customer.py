@@ -12,12 +12,12 @@ from retail_play import ALL, Play, user_words
 from sinkflex.envs import DualControlEnv
 from sinkflex.envs.conversation import AgentAction
 from sinkflex.envs.domain import ToolError, UserTurn
-from sinkflex.envs.tau2 import speech
-from sinkflex.envs.tau2.identity import credentials
-from sinkflex.envs.tau2.listening import _option_named
-from sinkflex.envs.tau2.questions import DEMANDS, QUESTIONS, fallback
-from sinkflex.envs.tau2.speech import Manner
-from sinkflex.envs.tau2.wishes import Demand, Question, Wish, topics
+from sinkflex.envs.tau2.retail import speech
+from sinkflex.envs.tau2.retail.identity import credentials
+from sinkflex.envs.tau2.retail.listening import _option_named
+from sinkflex.envs.tau2.retail.questions import DEMANDS, QUESTIONS, fallback
+from sinkflex.envs.tau2.retail.speech import Manner
+from sinkflex.envs.tau2.retail.wishes import Demand, Question, Wish, topics
 
 WHO = "Could you tell me your email address, or your name and zip code?"
 ANYTHING = "Is there anything else I can help you with?"

@@ -112,7 +112,7 @@ def test_unreadable_data_is_an_infrastructure_fault(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(module, "get_environment", broken)
     with pytest.raises(InfraFault, match=r"cannot be read: OSError: disk on fire.*doctor --fix"):
-        package.load_retail.__wrapped__()
+        package.load_package.__wrapped__("retail")
 
 
 def test_retail_has_no_levels(retail: object) -> None:
@@ -146,7 +146,7 @@ def test_what_another_generation_of_the_package_lacks_is_probed_for(tmp_path: Pa
         RETAIL_POLICY_PATH=tmp_path / "policy.md",
     )
     old = SimpleNamespace(get_environment=Environment, get_tasks=lambda: [task(None)])
-    package = _read(old, paths)
+    package = _read("retail", old, paths)
     assert (package.policy, package.database, package.environment_type) == ("be kind", "database", Environment)
     assert package.splits == {"base": ("7",)}
 
@@ -155,11 +155,11 @@ def test_what_another_generation_of_the_package_lacks_is_probed_for(tmp_path: Pa
         get_tasks=lambda split: [task(None)],
         get_tasks_split=lambda: {"train": ["7"], "test": []},
     )
-    assert _read(new, paths).splits == {"train": ("7",), "test": ()}
-    assert _read(new, paths).data_sha256 == package.data_sha256
+    assert _read("retail", new, paths).splits == {"train": ("7",), "test": ()}
+    assert _read("retail", new, paths).data_sha256 == package.data_sha256
     (tmp_path / "db.json").write_text("other")
-    assert _read(new, paths).data_sha256 != package.data_sha256
+    assert _read("retail", new, paths).data_sha256 != package.data_sha256
 
     odd = SimpleNamespace(get_environment=Environment, get_tasks=lambda: [task({"message_history": []})])
     with pytest.raises(ValueError, match="initial state"):
-        _read(odd, paths)
+        _read("retail", odd, paths)

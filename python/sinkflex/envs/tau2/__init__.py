@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .domain import RetailDomain
+    from .retail.domain import RetailDomain
 
 
 def load(suite: str, levels: Sequence[int] | None = None) -> RetailDomain:
     """The domain of `suite`. Raises MissingExtra where the package is absent, ValueError for levels."""
     if levels is not None:
         raise ValueError(f"{suite} has no levels; leave env.levels out")
-    from .domain import RetailDomain
+    from .retail.domain import RetailDomain
 
     return RetailDomain()

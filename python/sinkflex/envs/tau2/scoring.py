@@ -20,7 +20,7 @@ from typing import Any
 
 from ..conversation import Message, ToolCall
 from ..domain import Score
-from .package import RetailPackage
+from .package import Package
 from .state import Changes, changes, fresh
 
 COMPUTABLE = ("DB", "COMMUNICATE", "ACTION")
@@ -41,7 +41,7 @@ def combine(components: Sequence[str], parts: Mapping[str, float]) -> float:
     return float(math.prod(parts[name] for name in components if name in parts))
 
 
-def gold_changes(package: RetailPackage, task: Any) -> Changes:
+def gold_changes(package: Package, task: Any) -> Changes:
     """What the gold actions change in the base database."""
     state = fresh(package)
     for action in task.evaluation_criteria.actions or ():

@@ -14,7 +14,7 @@ from collections.abc import ItemsView, Iterator, Mapping, MutableMapping, Values
 from dataclasses import dataclass
 from typing import Any
 
-from .package import RetailPackage, load_retail
+from .package import Package, load_package
 
 Changes = dict[tuple[str, str], str]
 """(table, key) to the entity's canonical JSON after the change."""
@@ -70,29 +70,29 @@ class Overlay(MutableMapping[str, Any]):
 
 
 @dataclass
-class RetailState:
+class TableState:
     """One episode's state. `environment` is the package's Environment; its database consists of `tables`."""
 
-    package: RetailPackage
+    package: Package
     tables: dict[str, Overlay]
     environment: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it changed; the base is loaded where it is unpickled."""
-        return _reload, ({name: table.own for name, table in self.tables.items()},)
+        return _reload, (self.package.name, {name: table.own for name, table in self.tables.items()})
 
 
-def fresh(package: RetailPackage) -> RetailState:
+def fresh(package: Package) -> TableState:
     return _over(package, {name: Overlay(table) for name, table in _tables(package)})
 
 
-def duplicate(state: RetailState) -> RetailState:
+def duplicate(state: TableState) -> TableState:
     """An independent copy: neither can see what the other does afterwards."""
     # One deep copy for all tables keeps objects that two entities share (a variant's options) shared.
     return _over(state.package, copy.deepcopy(state.tables))
 
 
-def changes(state: RetailState) -> Changes:
+def changes(state: TableState) -> Changes:
     """What differs from the base, as canonical JSON: sorted keys, and list order, 1 against 1.0 and None all count,
     exactly as in the package's hash."""
     out: Changes = {}
@@ -108,25 +108,25 @@ def canonical(entity: Any) -> str:
     return json.dumps(entity.model_dump(), sort_keys=True, default=str)
 
 
-def full_database(state: RetailState) -> Any:
+def full_database(state: TableState) -> Any:
     """The whole database as the package's own type (slow; for tests and exports). Its entities are shared with the
     base: for reading only."""
     tables = {name: {key: table.peek(key) for key in table} for name, table in state.tables.items()}
     return type(state.package.database).model_construct(**tables)
 
 
-def _tables(package: RetailPackage) -> Iterator[tuple[str, dict[str, Any]]]:
+def _tables(package: Package) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, table in package.database:
         if not isinstance(table, dict):
-            raise TypeError(f"the table {name!r} of the retail database is a {type(table).__name__}, not a dict")
+            raise TypeError(f"table {name!r} of the {package.name} database is a {type(table).__name__}, not a dict")
         yield name, table
 
 
-def _reload(own: dict[str, dict[str, Any]]) -> RetailState:
-    package = load_retail()
+def _reload(domain: str, own: dict[str, dict[str, Any]]) -> TableState:
+    package = load_package(domain)
     return _over(package, {name: Overlay(table, own[name]) for name, table in _tables(package)})
 
 
-def _over(package: RetailPackage, tables: dict[str, Overlay]) -> RetailState:
+def _over(package: Package, tables: dict[str, Overlay]) -> TableState:
     database = type(package.database).model_construct(**tables)
-    return RetailState(package, tables, package.environment(database))
+    return TableState(package, tables, package.environment(database))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ..conversation import ToolCall
 from ..domain import ToolError, ToolSpec
-from .state import RetailState
+from .state import TableState
 
 MAX_EXPRESSION = 1000
 MAX_RESULT_BITS = 2048
@@ -36,7 +36,7 @@ def tool_specs(environment: Any) -> tuple[ToolSpec, ...]:
     return tuple(specs)
 
 
-def run(state: RetailState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
+def run(state: TableState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
     """The tool's result as the package renders it. Raises ToolError with the package's own words (`Error: ...`)."""
     environment = state.environment
     who = "assistant" if requestor == "agent" else "user"

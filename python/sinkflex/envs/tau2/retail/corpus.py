@@ -6,12 +6,12 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 
-from ..domain import ToolSpec
+from ...domain import ToolSpec
+from ..package import Package
 from . import speech
 from .agents import item_names
 from .customer import Customer
 from .identity import Credential, credentials
-from .package import RetailPackage
 from .plans import done, plan
 from .wishes import KINDS, Wish, topics
 
@@ -19,7 +19,7 @@ SAMPLE = 120
 """Users, and as many orders; all 50 products."""
 
 
-def corpus(package: RetailPackage, tools: Sequence[ToolSpec]) -> Iterator[str]:
+def corpus(package: Package, tools: Sequence[ToolSpec]) -> Iterator[str]:
     """Policy, tool schemas, tool results, and sentences of customers and agents in train tasks. The customers of test
     tasks and their orders are left out."""
     yield package.policy
@@ -50,7 +50,7 @@ def corpus(package: RetailPackage, tools: Sequence[ToolSpec]) -> Iterator[str]:
                 yield done(action.name, action.arguments)
 
 
-def _customers(package: RetailPackage, task_ids: Sequence[str]) -> set[str]:
+def _customers(package: Package, task_ids: Sequence[str]) -> set[str]:
     """The users who are the customers of these tasks."""
     known = {who for task_id in task_ids for who in credentials(package, package.tasks[task_id])}
     return {

@@ -11,9 +11,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..conversation import AgentAction, Message, Observation, ToolCall
-from ..domain import ToolSpec
-from .package import RetailPackage
+from ...conversation import AgentAction, Message, Observation, ToolCall
+from ...domain import ToolSpec
+from ..package import Package
 from .plans import describe, done, plan
 from .wishes import KINDS, TRANSFER
 
@@ -49,7 +49,7 @@ class NoopAgent:
 class RandomAgent:
     """Half words, half calls whose arguments name things that exist in the shop."""
 
-    def __init__(self, package: RetailPackage, tools: Sequence[ToolSpec], seed: str) -> None:
+    def __init__(self, package: Package, tools: Sequence[ToolSpec], seed: str) -> None:
         self.package, self.tools, self.rng = package, tools, random.Random(seed)
 
     def act(self, observation: Observation) -> AgentAction:
@@ -91,7 +91,7 @@ class RandomAgent:
 class GoldAgent:
     """`left`: gold actions not yet replayed. `reports`: what the customer has to be told about those that were."""
 
-    def __init__(self, package: RetailPackage, task: Any) -> None:
+    def __init__(self, package: Package, task: Any) -> None:
         criteria = task.evaluation_criteria
         self.names = item_names(package)
         self.left: list[Any] = list(criteria.actions or ())
@@ -148,7 +148,7 @@ class GoldAgent:
         return f"Here is what you asked for: {', '.join(self.strings)}." if self.strings else IMPOSSIBLE
 
 
-def item_names(package: RetailPackage) -> dict[str, str]:
+def item_names(package: Package) -> dict[str, str]:
     """Every item of the shop in words, by id."""
     return {
         item_id: describe(product.name, variant.options, item_id)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .package import RetailPackage
+from ..package import Package
+from ..state import TableState, fresh
 from .questions import DEMANDS, QUESTIONS, fallback
-from .state import RetailState, fresh
 
 Kind = Literal["cancel", "return", "exchange", "modify_items", "modify_payment", "modify_address", "user_address"]
 Afterwards = Literal["accept", "transfer"]
@@ -103,7 +103,7 @@ class Demand:
 Topic = Wish | Question | Demand
 
 
-def topics(package: RetailPackage, task: Any) -> tuple[Topic, ...]:
+def topics(package: Package, task: Any) -> tuple[Topic, ...]:
     """Everything the customer brings up, in order. Never empty."""
     actions = task.evaluation_criteria.actions or ()
     afterwards: Afterwards = "transfer" if any(action.name == TRANSFER for action in actions) else "accept"
@@ -120,7 +120,7 @@ def topics(package: RetailPackage, task: Any) -> tuple[Topic, ...]:
     return (*map(Question, before), *demands, *wishes, *map(Question, after))
 
 
-def _wishes(package: RetailPackage, actions: Any, afterwards: Afterwards) -> Iterator[Wish]:
+def _wishes(package: Package, actions: Any, afterwards: Afterwards) -> Iterator[Wish]:
     """The gold writes in gold order, each described by the database as it stands just before it."""
     state = fresh(package)
     for action in actions:
@@ -134,7 +134,7 @@ def _wishes(package: RetailPackage, actions: Any, afterwards: Afterwards) -> Ite
             yield Wish(kind=KINDS[action.name], refused=refused, afterwards=afterwards, **facts)
 
 
-def _facts(state: RetailState, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(state: TableState, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     orders, users = state.tables["orders"], state.tables["users"]
     order = orders.peek(arguments["order_id"]) if "order_id" in arguments else None
     user = users.peek(order.user_id if order is not None else arguments["user_id"])
@@ -150,7 +150,7 @@ def _facts(state: RetailState, tool: str, arguments: Mapping[str, Any]) -> dict[
     return facts
 
 
-def _items(state: RetailState, order: Any, arguments: Mapping[str, Any]) -> Iterator[Item]:
+def _items(state: TableState, order: Any, arguments: Mapping[str, Any]) -> Iterator[Item]:
     names = Counter(item.name for item in order.items)
     by_id = {item.item_id: item for item in order.items}
     old_ids = arguments.get("item_ids", ())
@@ -182,7 +182,7 @@ def address_text(where: Mapping[str, Any]) -> str:
     return ", ".join(line for line in lines if line)
 
 
-def _address(state: RetailState, arguments: Mapping[str, Any], user: Any, order: Any) -> Address:
+def _address(state: TableState, arguments: Mapping[str, Any], user: Any, order: Any) -> Address:
     wanted = {name: arguments[name] for name in ("address1", "address2", "city", "state", "country", "zip")}
     reference = None
     if order is not None and user.address.model_dump() == wanted:

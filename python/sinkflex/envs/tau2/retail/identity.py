@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from .package import RetailPackage
+from ..package import Package
 
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[a-z]+", re.IGNORECASE)
 _ZIP = re.compile(r"\b\d{5}\b")
@@ -26,7 +26,7 @@ class Credential:
     zip: str = ""
 
 
-def credentials(package: RetailPackage, task: Any) -> tuple[Credential, ...]:
+def credentials(package: Package, task: Any) -> tuple[Credential, ...]:
     """In the order in which they are given. Raises LookupError when the task names nobody."""
     known = _known_info(task)
     out: list[Credential] = []
@@ -51,7 +51,7 @@ def _known_info(task: Any) -> str:
     return instructions if isinstance(instructions, str) else instructions.known_info or ""
 
 
-def _user(package: RetailPackage, known: str) -> Any:
+def _user(package: Package, known: str) -> Any:
     """The one user whom the text names by id, e-mail address, or full name and zip code; None if it names none."""
     for user_id, user in package.database.users.items():
         if re.search(rf"\b{re.escape(user_id)}\b", known) or user.email in known:

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..domain import UserTools, UserTurn
+from ...domain import UserTools, UserTurn
 from . import speech
 from .identity import Credential
 from .listening import Heard, Slot, claims_done, hear, judge, names_payment

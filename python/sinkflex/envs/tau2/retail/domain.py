@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from ..conversation import Message, ToolCall
-from ..domain import Agent, Score, Task, ToolSpec, User
+from ...conversation import Message, ToolCall
+from ...domain import Agent, Score, Task, ToolSpec, User
+from ..package import Package, load_package
+from ..scoring import dropped, gold_changes, score
+from ..state import Changes, TableState, changes, duplicate, fresh
+from ..tools import run, tool_specs
 from .agents import GoldAgent, NoopAgent, RandomAgent
 from .corpus import corpus
 from .customer import Customer
 from .expert import ExpertAgent
 from .identity import Credential, credentials
-from .package import RetailPackage, load_retail
-from .scoring import dropped, gold_changes, score
-from .state import Changes, RetailState, changes, duplicate, fresh
-from .tools import run, tool_specs
 from .wishes import KINDS, Topic, topics
 
 GREETING = "Hi! How can I help you today?"
@@ -38,8 +38,8 @@ class RetailDomain:
     user_kinds = ("scripted",)
     known_odd = KNOWN_ODD
 
-    def __init__(self, package: RetailPackage | None = None) -> None:
-        self.package = package or load_retail()
+    def __init__(self, package: Package | None = None) -> None:
+        self.package = package or load_package("retail")
         self.version = self.package.version
         self.score_mode = "offline" if self.dropped_components() else "official"
         self._tools = tool_specs(self.package.environment(self.package.database))
@@ -75,10 +75,10 @@ class RetailDomain:
         writes = sum(action.name in KINDS for action in actions)
         return Task(id=task_id, level=f"writes-{writes}", data=task, gold=actions)
 
-    def start(self, task: Task) -> RetailState:
+    def start(self, task: Task) -> TableState:
         return fresh(self.package)
 
-    def call(self, state: RetailState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
+    def call(self, state: TableState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
         return run(state, requestor, call)
 
     def user(self, task: Task, kind: str, seed: int) -> User:
@@ -95,10 +95,10 @@ class RetailDomain:
         """Never: also after transfer_to_human_agents the agent still says so, and the customer leaves."""
         return False
 
-    def score(self, task: Task, state: RetailState, transcript: Sequence[Message]) -> Score:
+    def score(self, task: Task, state: TableState, transcript: Sequence[Message]) -> Score:
         return score(task.data, self._gold_changes(task.id), changes(state), transcript)
 
-    def copy_state(self, state: RetailState) -> RetailState:
+    def copy_state(self, state: TableState) -> TableState:
         return duplicate(state)
 
     def agent(self, name: str, task: Task, seed: int) -> Agent:
