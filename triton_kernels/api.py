@@ -26,6 +26,7 @@ import torch
 from . import decode
 from .choice import DTYPES, IMPLS, Choice, Request, choose, load, resolve
 from .layout import Layout, Segment
+from .log_prob import LogProb, linear_log_prob
 
 
 @overload
@@ -221,9 +222,11 @@ __all__ = [
     "IMPLS",
     "Choice",
     "Layout",
+    "LogProb",
     "Segment",
     "choose",
     "decode_attention",
+    "linear_log_prob",
     "padded_attention",
     "sink_attention",
 ]
