@@ -50,12 +50,30 @@ def _flash_refusal(request: Request) -> str | None:
     return None
 
 
+def _flex_refusal(request: Request) -> str | None:
+    if request.device.type != "cuda":
+        where = "has no backward pass on a CPU" if request.device.type == "cpu" else f"does not run on {request.device}"
+        return f"flex {where}"
+    if request.dtype == torch.float64:
+        return f"flex computes in float32 at most, not {request.dtype}"
+    if request.head_dim is not None and not 16 <= request.head_dim <= 256:
+        return f"flex needs a head_dim of 16 to 256, not {request.head_dim}"
+    return None
+
+
 # Why an implementation cannot honour a request, or None. The order is the one in which errors list them.
-REFUSALS: Mapping[str, Callable[[Request], str | None]] = {"eager": _eager_refusal, "flash": _flash_refusal}
+REFUSALS: Mapping[str, Callable[[Request], str | None]] = {
+    "eager": _eager_refusal,
+    "flash": _flash_refusal,
+    "flex": _flex_refusal,
+}
 IMPLS = tuple(REFUSALS)
 
-# What `auto` tries first, with the clause that says why it is the choice.
-AUTO_ORDER: Mapping[str, str] = {"flash": "linear memory on the CPU, with and without sinks and windows"}
+# What `auto` tries first on a kind of device, with the clause that says why it is the choice.
+AUTO_ORDER: Mapping[str, Mapping[str, str]] = {
+    "cpu": {"flash": "linear memory on the CPU, with and without sinks and windows"},
+    "cuda": {"flex": "linear memory on a GPU, every mask; the order of implementations there is not measured yet"},
+}
 
 
 def choose(
@@ -84,12 +102,12 @@ def resolve(impl: str, request: Request) -> str:
 
 def _auto(request: Request) -> Choice:
     reasons = []
-    for impl, clause in AUTO_ORDER.items():
+    for impl, clause in AUTO_ORDER.get(request.device.type, {}).items():
         refusal = REFUSALS[impl](request)
         if refusal is None:
             return Choice(impl, clause)
         reasons.append(refusal)
-    return Choice("eager", "; ".join(reasons))
+    return Choice("eager", "; ".join(reasons) or f"no other implementation runs on {request.device}")
 
 
 def load(impl: str) -> Attend:
