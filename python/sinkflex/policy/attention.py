@@ -180,16 +180,22 @@ def sinkflex_attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     s_aux: torch.Tensor | None = None,
+    softcap: float | None = None,
     sinkflex: AttentionContext | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Registered with transformers. query [1, num_q_heads, T, head_dim] -> [1, T, num_q_heads, head_dim]."""
+    """Registered with transformers. query [1, num_q_heads, T, head_dim] -> [1, T, num_q_heads, head_dim].
+
+    Models without sinks pass no `s_aux`, models without windows no `sliding_window`.
+    """
     if sinkflex is None:
         raise ValueError(
             "attention 'sinkflex' was called without sinkflex=AttentionContext(...): masks would be unknown"
         )
     if attention_mask is not None or dropout:
         raise ValueError("attention 'sinkflex' takes no attention_mask and no dropout: the context says who sees whom")
+    if softcap is not None:
+        raise ValueError(f"attention 'sinkflex' has no soft cap on scores, and this model asks for one of {softcap}")
     scale = float(scaling) if scaling is not None else query.shape[-1] ** -0.5
     if sinkflex.cache is not None:
         return sinkflex.cache.attend(module.layer_idx, query, key, value, s_aux, sliding_window, scale), None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GptOssConfig, GptOssForCausalLM
 from transformers.utils import logging as transformers_logging
@@ -20,8 +21,12 @@ from sinkflex.refusal import Refusal
 
 from .attention import IMPL_NAME, AttentionContext
 from .chat import WORD_TEMPLATE, ChatFormat, WordFormat
+from .fit import refuse_unfit
 from .template import TemplateFormat
 from .tokenizer import build_bpe_tokenizer, build_word_tokenizer, word_list
+
+HEAD_ROWS = 16384
+"""Rows of a half-precision output head that are widened at a time."""
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # stderr is a log: no bars in it
 
@@ -59,10 +64,24 @@ class Policy:
         states: torch.Tensor = out.last_hidden_state[0]
         return states
 
+    @property
+    def head(self) -> torch.Tensor:
+        """Weight [vocabulary, hidden] of the output head, read anew at every use: a copy would go stale."""
+        weight: torch.Tensor = self.model.get_output_embeddings().weight
+        return weight
+
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Float32 logits [rows, vocabulary] of chosen rows only."""
-        head: torch.Tensor = self.model.get_output_embeddings()(states)
-        return head.float()
+        """Logits [rows, vocabulary] of chosen rows only, float32 (float64 for a float64 model).
+
+        Never rounded to half precision on the way: in training they are not either, and the two must agree.
+        """
+        head = self.head
+        if states.dtype in (torch.float32, torch.float64):
+            return F.linear(states, head)
+        if states.is_cuda:
+            return torch.mm(states, head.T, out_dtype=torch.float32)
+        wide = states.float()
+        return torch.cat([F.linear(wide, part.float()) for part in torch.split(head, HEAD_ROWS)], dim=-1)
 
 
 def build_tokenizer(domain: Any) -> Any:
@@ -77,6 +96,11 @@ def chat_format(tokenizer: Any, source: str) -> ChatFormat:
     if tokenizer.chat_template == WORD_TEMPLATE:
         return WordFormat(tokenizer.get_vocab())
     return TemplateFormat(tokenizer, source)
+
+
+def head_dim(config: Any) -> int:
+    text = config.get_text_config()
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
 def tiny_config(vocabulary: int, max_positions: int) -> GptOssConfig:
@@ -139,7 +163,9 @@ def load_policy(folder: Path, *, impl: str, dtype: torch.dtype = torch.float32) 
             fix="use the tokenizer the model was trained with",
             exit_code=2,
         )
-    return _ready(model, tokenizer, folder.name, impl)
+    policy = _ready(model, tokenizer, folder.name, impl)
+    refuse_unfit(model, folder.name)
+    return policy
 
 
 def _check_folder(folder: Path) -> None:
