@@ -27,7 +27,6 @@ float16, where such gradients vanish, the products of a trained head run in floa
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -81,20 +80,26 @@ def linear_log_prob(
 class _Steps(NamedTuple):
     absorb: Callable[..., Tensor | None]
     differentiate: Callable[..., Tensor]
+    in_torch: bool
 
 
-def _steps(device: torch.device) -> _Steps:
+def _steps(device: torch.device, exact: torch.dtype) -> _Steps:
     """What happens to a tile between its products, on this device."""
-    if device.type == "cpu":
-        return _Steps(log_prob_tile.absorb, log_prob_tile.differentiate)
-    kernels = importlib.import_module(".log_prob_triton", __package__)
-    return _Steps(kernels.absorb, kernels.differentiate)
+    if device.type == "cpu" or exact == torch.float64:
+        return _Steps(log_prob_tile.absorb, log_prob_tile.differentiate, in_torch=True)
+    from . import log_prob_triton  # only here, so that a machine without a GPU needs no Triton
+
+    return _Steps(log_prob_triton.absorb, log_prob_triton.differentiate, in_torch=False)
 
 
 @functools.cache
 def _multiplies_into_float32(device_type: str) -> bool:
     """Whether torch has products of narrow operands into float32 there (`torch.mm(..., out_dtype=)`)."""
-    return device_type == "cuda" and torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm.dtype", "CUDA")
+    return device_type == "cuda" and torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm.dtype_out", "CUDA")
+
+
+def _multiply_into_float32(a: Tensor, b: Tensor, out: Tensor) -> None:
+    torch.mm(a, b, out_dtype=out.dtype, out=out)
 
 
 class _Tiles:
@@ -111,9 +116,10 @@ class _Tiles:
         self.rows, self.weight, self.targets = rows.to(self.operand).contiguous(), weight, targets
         self.scale = LOG2E / temperature
         self.block, self.width = TILES[device.type]
-        self.block, self.width = min(self.block, len(rows)), min(self.width, len(weight))
+        self.block, self.width = max(1, min(self.block, len(rows))), min(self.width, len(weight))
+        self.steps = _steps(device, self.exact)
         self.logits = torch.empty(self.block * self.width, dtype=self.exact, device=device)
-        self.spare = torch.empty_like(self.logits) if spare and device.type == "cpu" else None
+        self.spare = torch.empty_like(self.logits) if spare and self.steps.in_torch else None
 
     def columns(self) -> Iterator[tuple[slice, Tensor]]:
         """Ranges of the vocabulary, each with its rows of the weight in the dtype of the products."""
@@ -132,7 +138,7 @@ class _Tiles:
                 logits.addmm_(self.rows[rows], part.T, beta=0, alpha=self.scale)
                 yield rows, logits, spare, 1.0
             else:
-                torch.mm(self.rows[rows], part.T, out_dtype=self.exact, out=logits)
+                _multiply_into_float32(self.rows[rows], part.T, logits)
                 yield rows, logits, spare, self.scale
 
 
@@ -143,9 +149,10 @@ def _add_product(into: Tensor, a: Tensor, b: Tensor, first: bool, shrink: Tensor
             into.mul_(shrink.unsqueeze(1))
         into.addmm_(a, b, beta=0 if first else 1)
     elif first:
-        torch.mm(a, b, out_dtype=into.dtype, out=into)
+        _multiply_into_float32(a, b, into)
     else:
-        product = torch.mm(a, b, out_dtype=into.dtype)
+        product = torch.empty_like(into)
+        _multiply_into_float32(a, b, product)
         if shrink is None:
             into.add_(product)
         else:
@@ -172,11 +179,10 @@ class _LinearLogProb(torch.autograd.Function):
             state = RowState.start(len(targets), tiles.exact, hidden.device, entropy)
             expected = hidden.new_empty(len(targets), hidden.shape[1], dtype=tiles.exact) if ahead else None
             into = tiles.operand if ahead else None
-            step = _steps(hidden.device).absorb
             for columns, part in tiles.columns():
                 for rows, logits, spare, scale in tiles.blocks(columns, part):
                     here = state.of(rows)
-                    weights = step(logits, spare, targets[rows], columns.start, scale, here, into)
+                    weights = tiles.steps.absorb(logits, spare, targets[rows], columns.start, scale, here, into)
                     if expected is not None:
                         _add_product(expected[rows], weights, part, columns.start == 0, here.shrink)
             if expected is not None:
@@ -231,7 +237,6 @@ def _pull_back(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of the rows (exact dtype) and of the weight (its own), from logits computed again."""
     weight, exact = tiles.weight, tiles.exact
-    step = _steps(weight.device).differentiate
     d_rows = torch.empty(tiles.rows.shape, dtype=exact, device=weight.device) if want_hidden else None
     d_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device) if want_weight else None
     if d_weight is not None and not len(tiles.rows):
@@ -241,7 +246,9 @@ def _pull_back(
         if d_part is not None and weight.dtype != exact:
             d_part = torch.zeros(d_part.shape, dtype=exact, device=weight.device)
         for rows, logits, spare, scale in tiles.blocks(columns, part):
-            d_logits = step(logits, spare, tiles.targets[rows], columns.start, scale, pull.of(rows), tiles.operand)
+            d_logits = tiles.steps.differentiate(
+                logits, spare, tiles.targets[rows], columns.start, scale, pull.of(rows), tiles.operand
+            )
             if d_rows is not None:
                 _add_product(d_rows[rows], d_logits, part, columns.start == 0)
             if d_part is not None:
@@ -267,8 +274,9 @@ def _returned(
         part = piece(columns)
         if keep is not None:
             total = like.new_zeros(shape[0], part.shape[1])
+            # The one of the two without atomics: on CUDA index_put_ sorts, on the CPU index_add_ goes row by row.
             if total.is_cuda:
-                part = total.index_put_((keep,), part, accumulate=True)  # sorts; index_add_ has atomics there
+                part = total.index_put_((keep,), part, accumulate=True)
             else:
                 part = total.index_add_(0, keep, part)
         gradient[:, columns] = part
@@ -292,7 +300,7 @@ def _check(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, 
         raise ValueError(f"hidden has shape {tuple(hidden.shape)}; it needs [tokens, hidden] with hidden at least 1")
     if weight.shape[1] != hidden.shape[1] or not len(weight):
         raise ValueError(f"weight has shape {tuple(weight.shape)}; it needs (1 or more, hidden's {hidden.shape[1]})")
-    if isinstance(temperature, bool) or not 0.0 < temperature < math.inf:
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0.0 < temperature < math.inf:
         raise ValueError(f"temperature is {temperature!r}; allowed are finite numbers above 0 (0 is greedy choice)")
     for name, rows in (("targets", targets), ("keep", keep)):
         if rows is None:

@@ -32,8 +32,8 @@ class RowState:
     @staticmethod
     def start(rows: int, exact: torch.dtype, device: torch.device, entropy: bool) -> RowState:
         """The lowest finite number, not -inf, so that what is absent never enters a difference of infinities."""
-        zeros = torch.zeros(4, rows, dtype=exact, device=device)
-        lowest = torch.full((rows,), torch.finfo(exact).min, dtype=exact, device=device)
+        lowest, *zeros = (torch.zeros(rows, dtype=exact, device=device) for _ in range(5 if entropy else 4))
+        lowest.fill_(torch.finfo(exact).min)
         return RowState(lowest, zeros[0], zeros[1], zeros[2], zeros[3] if entropy else None)
 
     def of(self, rows: slice) -> RowState:

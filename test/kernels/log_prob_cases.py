@@ -11,6 +11,7 @@ import torch
 from sinkflex.kernels import log_prob
 from sinkflex.kernels.api import LogProb, linear_log_prob
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 NAMES = ("log_prob", "lse", "entropy", "dhidden", "dweight")
 
@@ -91,3 +92,19 @@ def tiles(rows: int, columns: int, slice_: int = 5) -> Iterator[None]:
     """Tiles so small that few rows and a small vocabulary need several."""
     with mock.patch.dict(log_prob.TILES, {"cpu": (rows, columns)}), mock.patch.object(log_prob, "SLICE", slice_):
         yield
+
+
+class Products(TorchDispatchMode):
+    """Counts the multiplications of matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.multiplications = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = func._schema.name
+        if "mm" in name or "linear" in name or "dot" in name:
+            assert name in ("aten::addmm_", "aten::mm"), name
+            a, b = [x for x in args if isinstance(x, torch.Tensor)][-2:]
+            self.multiplications += a.shape[0] * a.shape[1] * b.shape[1]
+        return func(*args, **(kwargs or {}))
