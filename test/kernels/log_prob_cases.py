@@ -27,8 +27,11 @@ class Case:
     temperature: float
     pulls: tuple[Tensor | None, Tensor | None, Tensor | None]
 
-    def to(self, dtype: torch.dtype) -> Case:
-        return Case(self.hidden.to(dtype), self.weight.to(dtype), self.targets, self.keep, self.temperature, self.pulls)
+    def to(self, dtype: torch.dtype, device: str = "cpu") -> Case:
+        keep = None if self.keep is None else self.keep.to(device)
+        pulls = tuple(None if pull is None else pull.to(device) for pull in self.pulls)
+        hidden, weight = self.hidden.to(device, dtype), self.weight.to(device, dtype)
+        return Case(hidden, weight, self.targets.to(device), keep, self.temperature, pulls)  # type: ignore[arg-type]
 
 
 def case(
@@ -90,7 +93,10 @@ def run(given: Case, operator: Callable[..., LogProb] = linear_log_prob, *, trai
 @contextmanager
 def tiles(rows: int, columns: int, slice_: int = 5) -> Iterator[None]:
     """Tiles so small that few rows and a small vocabulary need several."""
-    with mock.patch.dict(log_prob.TILES, {"cpu": (rows, columns)}), mock.patch.object(log_prob, "SLICE", slice_):
+    with (
+        mock.patch.dict(log_prob.TILES, dict.fromkeys(log_prob.TILES, (rows, columns))),
+        mock.patch.object(log_prob, "SLICE", slice_),
+    ):
         yield
 
 
