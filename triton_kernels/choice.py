@@ -43,10 +43,24 @@ def _eager_refusal(request: Request) -> str | None:
 
 
 def _flash_refusal(request: Request) -> str | None:
+    if request.device.type == "cuda":
+        return _flash_cuda_refusal(request)
     if request.device.type != "cpu":
-        return f"flash runs on the CPU only, not on {request.device.type}"
+        return f"flash does not run on {request.device}"
     if request.has_parents:
         return "flash does not support segments with a parent"
+    return None
+
+
+def _flash_cuda_refusal(request: Request) -> str | None:
+    if request.dtype not in (torch.bfloat16, torch.float16):
+        return f"flash on a GPU computes in bfloat16 and float16, not {request.dtype}"
+    if request.head_dim is not None and (request.head_dim % 8 or not 8 <= request.head_dim <= 256):
+        return f"flash on a GPU needs a head_dim that is a multiple of 8, up to 256, not {request.head_dim}"
+    if torch.version.hip is not None:
+        return "flash on a GPU is built on NVIDIA's operators, which a ROCm build does not have"
+    if torch.cuda.is_available() and torch.cuda.get_device_capability(request.device) < (8, 0):
+        return "flash on a GPU needs compute capability 8.0 or later (Ampere)"
     return None
 
 
@@ -72,7 +86,10 @@ IMPLS = tuple(REFUSALS)
 # What `auto` tries first on a kind of device, with the clause that says why it is the choice.
 AUTO_ORDER: Mapping[str, Mapping[str, str]] = {
     "cpu": {"flash": "linear memory on the CPU, with and without sinks and windows"},
-    "cuda": {"flex": "linear memory on a GPU, every mask; the order of implementations there is not measured yet"},
+    "cuda": {
+        "flex": "linear memory on a GPU, every mask; the order of implementations there is not measured yet",
+        "flash": "linear memory on a GPU, every mask; the order of implementations there is not measured yet",
+    },
 }
 
 

@@ -49,6 +49,10 @@ def attend(
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out [num_queries, num_q_heads, head_dim] in q's dtype, lse [num_queries, num_q_heads], sink included)."""
+    if q.device.type == "cuda":
+        from .flash_cuda import attend as attend_cuda  # the same construction over the operators of a GPU
+
+        return attend_cuda(q, k, v, sinks, layout, window, scale)
     key = ("flash", window, q.shape[1], k.shape[1])
     if key not in layout.derived:
         layout.derived[key] = build(layout, window, q.shape[1], k.shape[1])

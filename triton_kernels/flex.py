@@ -326,6 +326,6 @@ def add_sink(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> tuple
     sink = sinks.to(exact)[None, :, None]
     blind = lse == -torch.inf
     seen = lse.masked_fill(blind, 0.0)
-    factor = torch.sigmoid(seen - sink).masked_fill(blind, 0.0)
+    factor = torch.sigmoid(seen - sink)
     total = torch.where(blind, sink, torch.logaddexp(seen, sink))
     return (out.to(exact) * factor.unsqueeze(-1)).to(out.dtype), total
