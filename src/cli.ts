@@ -6,7 +6,15 @@ import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { resolve } from "node:path";
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
-import type { DoctorOptions, GlobalOptions, RunsOptions, SchemaOptions, TrainOptions } from "./options.js";
+import { benchGrammar } from "./bench/grammar.js";
+import type {
+  BenchOptions,
+  DoctorOptions,
+  GlobalOptions,
+  RunsOptions,
+  SchemaOptions,
+  TrainOptions,
+} from "./options.js";
 import { wantsColor } from "./options.js";
 
 const EXAMPLES = `
@@ -15,6 +23,7 @@ Examples:
   sinkflex train my.yaml --set optim.lr=5e-4 --set seed=2
   sinkflex train --resume latest
   sinkflex runs show latest
+  sinkflex bench --seq 4096 8192
 
 Exit codes:
   0 done   1 run failed   2 usage or config   3 not ready
@@ -84,6 +93,12 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
       const options: TrainOptions = { ...globals(command), ...given({ config, resume }), set, dryRun, yes };
       return settle(import("./commands/train.js").then(({ run }) => run(options)));
     });
+
+  benchGrammar(program.command("bench"), absolute).action((_: unknown, command: Command) => {
+    const { yes = false, ...typed } = command.opts();
+    const options: BenchOptions = { ...globals(command), ...typed, yes };
+    return settle(import("./commands/bench.js").then(({ run }) => run(options)));
+  });
 
   const runs = program.command("runs").description("list, show or follow runs");
   const runsAction = (options: Omit<RunsOptions, keyof GlobalOptions>, command: Command) =>

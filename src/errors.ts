@@ -60,6 +60,10 @@ const EXIT_OF_CODE = {
   "SF-RUN-EPISODE-NOT-FOUND": EXIT.usage,
   "SF-RUN-CANNOT-WRITE": EXIT.failed,
   "SF-OUTPUT-DISK-FULL": EXIT.failed,
+  // a benchmark's record
+  "SF-BENCH-OUT": EXIT.usage,
+  "SF-BENCH-RECORD": EXIT.usage,
+  "SF-BENCH-OTHER": EXIT.usage,
   // the worker
   "SF-WORKER-FAILED": EXIT.failed,
   "SF-WORKER-DIED": EXIT.failed,

@@ -42,6 +42,33 @@ export interface DoctorOptions extends GlobalOptions {
   fix: boolean;
 }
 
+/** As typed: src/bench/request.ts judges the words and numbers. */
+export interface BenchOptions extends GlobalOptions {
+  what?: string;
+  seq?: string[];
+  impl?: string[];
+  device?: string;
+  dtype?: string;
+  heads?: string;
+  headDim?: string;
+  window?: string;
+  vocabulary?: string;
+  hidden?: string;
+  head?: string;
+  geometry?: string;
+  layers?: string;
+  train?: string;
+  repeat?: string;
+  secondsPerCell?: string;
+  threads?: string;
+  /** Absolute path of the record to write. */
+  out?: string;
+  /** Absolute path of the record to compare with. */
+  compare?: string;
+  /** Answer yes to every question. */
+  yes: boolean;
+}
+
 export interface SchemaOptions extends GlobalOptions {
   markdown: boolean;
 }

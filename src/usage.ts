@@ -1,5 +1,6 @@
 /** Turns what commander refused into a user error that names the word which was probably meant. */
 import type { Command, CommanderError, Option } from "commander";
+import { WHAT } from "./bench/choices.js";
 import { type ErrorCode, nearest, UserError } from "./errors.js";
 
 export function usageError(error: CommanderError, program: Command, argv: readonly string[]): UserError {
@@ -20,7 +21,7 @@ export function usageError(error: CommanderError, program: Command, argv: readon
       if (command.commands.length > 0) {
         return problem("SF-USAGE-COMMAND", `unknown command \`${words[0]}\``, commandHint(words[0] ?? "", command));
       }
-      const hint = word.includes("=") ? `To override a value write --set once for each: \`--set ${word}\`.` : "";
+      const hint = argumentHint(word, command);
       return problem("SF-USAGE-ARGUMENT", `\`${word}\` is one argument too many`, hint);
     }
     case "commander.optionMissingArgument":
@@ -37,7 +38,9 @@ function walk(program: Command, argv: readonly string[]): { command: Command; wo
   for (let i = 0; i < argv.length; i++) {
     const word = argv[i] as string;
     if (word.startsWith("-")) {
-      if (optionsOf(command).some((option) => option.required && [option.long, option.short].includes(word))) i++;
+      const option = optionsOf(command).find(({ long, short }) => [long, short].includes(word));
+      if (option?.required) i++;
+      while (option?.variadic && i + 1 < argv.length && !argv[i + 1]?.startsWith("-")) i++;
       continue;
     }
     const next = words.length === 0 ? command.commands.find((sub) => sub.name() === word) : undefined;
@@ -57,6 +60,14 @@ function longName(option: Option): string {
 
 function fullName(command: Command): string {
   return command.parent ? `${fullName(command.parent)} ${command.name()}` : command.name();
+}
+
+function argumentHint(word: string, command: Command): string {
+  if (command.name() === "bench") {
+    if (/^\d+$/.test(word)) return `Lengths follow --seq: \`--seq ${word}\`.`;
+    return (WHAT as string[]).includes(word) ? `To choose what is measured: \`--what ${word}\`.` : "";
+  }
+  return word.includes("=") ? `To override a value write --set once for each: \`--set ${word}\`.` : "";
 }
 
 function commandHint(word: string, command: Command): string {

@@ -4,7 +4,7 @@
  * A pipe may cut anywhere: inside a character, inside a line. So bytes are collected until a newline byte (which never
  * occurs inside a multi-byte UTF-8 character) and only whole lines are decoded. A last line without a newline counts.
  */
-import { EVENT_TYPES, type Event, eventSchema, PROTOCOL_VERSION } from "./events.js";
+import { BENCH_KINDS, EVENT_TYPES, type Event, eventSchema, PROTOCOL_VERSION } from "./events.js";
 
 const NEWLINE = 0x0a;
 const RETURN = 0x0d;
@@ -67,7 +67,7 @@ export class LineSplitter {
 
 export type Decoded =
   | { kind: "event"; event: Event }
-  /** A type that this version does not know: an additive change, kept in the file and otherwise passed over. */
+  /** A type, or a kind of `bench`, that this version does not know: an additive change, kept in the file and otherwise passed over. */
   | { kind: "unknown"; type: string }
   /** Another major version: nothing it says can be trusted. */
   | { kind: "version"; found: unknown }
@@ -84,10 +84,11 @@ export function decodeLine(line: Buffer | string): Decoded {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     return { kind: "malformed", why: "not a JSON object" };
   }
-  const { v, type } = value as { v?: unknown; type?: unknown };
+  const { v, type, kind } = value as { v?: unknown; type?: unknown; kind?: unknown };
   if (v === undefined || typeof type !== "string") return { kind: "malformed", why: "no v or no type" };
   if (v !== PROTOCOL_VERSION) return { kind: "version", found: v };
   if (!EVENT_TYPES.has(type)) return { kind: "unknown", type };
+  if (type === "bench" && typeof kind === "string" && !BENCH_KINDS.has(kind)) return { kind: "unknown", type };
   const parsed = eventSchema.safeParse(value);
   if (parsed.success) return { kind: "event", event: parsed.data };
   const issue = parsed.error.issues[0];

@@ -8,6 +8,7 @@
  * a replay of the file shows what the live view showed.
  */
 import { z } from "zod";
+import { benchKinds } from "./bench.js";
 
 /** The major version of the protocol that this command line speaks. */
 export const PROTOCOL_VERSION = 1;
@@ -22,6 +23,18 @@ const optional = z.number().nullish();
 function event<const T extends string, S extends z.ZodRawShape>(type: T, shape: S) {
   return z.object({ ...envelope, type: z.literal(type), ...shape });
 }
+
+function bench<const K extends string, S extends z.ZodRawShape>(kind: K, shape: S) {
+  return event("bench", { kind: z.literal(kind), ...shape });
+}
+
+const benchEvent = z.discriminatedUnion("kind", [
+  bench("plan", benchKinds.plan),
+  bench("cell_started", benchKinds.cell_started),
+  bench("progress", benchKinds.progress),
+  bench("cell", benchKinds.cell),
+  bench("result", benchKinds.result),
+]);
 
 const failure = z.object({
   owner: z.string().nullish(),
@@ -101,7 +114,7 @@ export const eventSchema = z.discriminatedUnion("type", [
     noop_mean: optional,
     turns_per_episode: optional,
   }),
-  event("bench", {}),
+  benchEvent,
   event("checkpoint", { step: z.int(), path: z.string(), bytes: z.number() }),
   event("beat", {
     phase: z.string(),
@@ -123,6 +136,11 @@ export type Event = z.infer<typeof eventSchema>;
 export type EventOf<T extends Event["type"]> = Extract<Event, { type: T }>;
 export type Failure = z.infer<typeof failure>;
 
+export type BenchEventOf<K extends EventOf<"bench">["kind"]> = Extract<EventOf<"bench">, { kind: K }>;
+
 export const EVENT_TYPES: ReadonlySet<string> = new Set(
-  eventSchema.options.map((option) => option.shape.type.value as string),
+  eventSchema.options.flatMap((option) => ("shape" in option ? [option.shape.type.value as string] : ["bench"])),
 );
+
+/** What an event `bench` can be about; another kind is an additive change. */
+export const BENCH_KINDS: ReadonlySet<string> = new Set(Object.keys(benchKinds));

@@ -4,18 +4,10 @@
  *
  * Every file that is replaced is written beside and renamed, so a reader never sees half of one.
  */
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { basename, dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { nearest, UserError } from "../errors.js";
+import { replaceFile, whyNot } from "./whole.js";
 
 const LATEST = "latest";
 
@@ -87,16 +79,7 @@ export function createRun(root: string, name: string, now: Date): string {
 }
 
 export function writeWhole(path: string, content: string | Uint8Array): void {
-  orCannotWrite(path, () => {
-    const draft = `${path}.${process.pid}.new`;
-    try {
-      writeFileSync(draft, content);
-      renameSync(draft, path);
-    } catch (error) {
-      rmSync(draft, { force: true });
-      throw error;
-    }
-  });
+  orCannotWrite(path, () => replaceFile(path, content));
 }
 
 export function writeJson(path: string, value: unknown): void {
@@ -193,23 +176,13 @@ export function lastCheckpoint(dir: string): { checkpoint: string; step: number 
   return steps.sort((a, b) => b.step - a.step)[0] ?? null;
 }
 
-const WHY_NOT: Record<string, string> = {
-  ENOSPC: "The disk is full.",
-  EDQUOT: "Your quota on this disk is used up.",
-  EACCES: "You may not write there.",
-  EPERM: "You may not write there.",
-  EROFS: "The file system is read-only.",
-  ENOTDIR: "A part of the path is a file, not a directory.",
-  ENAMETOOLONG: "The path is too long.",
-};
-
 export function cannotWrite(path: string, cause: unknown, left?: string): UserError {
   const code = (cause as NodeJS.ErrnoException).code ?? "";
   const fix =
     code === "ENOSPC" || code === "EDQUOT"
       ? "Free some space, or keep the runs on another disk with --runs DIR."
       : "Choose another directory with --runs DIR.";
-  const why = WHY_NOT[code] ?? `The system says: ${(cause as Error).message}.`;
+  const why = whyNot(cause);
   return new UserError(
     { code: "SF-RUN-CANNOT-WRITE", what: `Can't write ${path}.`, why, fix },
     { cause, ...(left === undefined ? {} : { left }) },

@@ -1,19 +1,21 @@
-/** The table of the newest training steps. Pure. Columns that do not fit are left out, the highest rank first. */
+/** The table of the newest training steps, and how a table is fitted to a width. Pure. */
 import { metric, type StepRow } from "../run/state.js";
 import { columns, compact, fixed, type Paint, small } from "./format.js";
 
-interface StepColumn {
+/** One column of figures; `name` where there is room for all of them, `short` where there is not. */
+export interface RankedColumn<Row> {
   name: string;
   short: string;
   width: number;
+  /** Of the columns that do not fit, the highest rank is left out first. */
   rank: number;
-  text: (row: StepRow) => string;
+  text: (row: Row) => string;
 }
 
 const number = (name: string, decimals: number) => (row: StepRow) => fixed(metric(row, name), decimals);
 
 /** In the order of the table. */
-const COLUMNS: readonly StepColumn[] = [
+const COLUMNS: readonly RankedColumn<StepRow>[] = [
   { name: "step", short: "step", width: 5, rank: 0, text: (row) => String(row.step) },
   { name: "reward", short: "reward", width: 6, rank: 1, text: number("reward", 3) },
   { name: "success", short: "success", width: 7, rank: 2, text: number("success", 3) },
@@ -30,23 +32,31 @@ const COLUMNS: readonly StepColumn[] = [
 /** Beyond this the eye loses the row. */
 const WIDEST_GAP = 3;
 
-export function stepTable(rows: readonly StepRow[], width: number, paint: Paint): string[] {
-  const total = (list: readonly StepColumn[]) => list.reduce((sum, column) => sum + column.width + 2, -2);
-  const long = COLUMNS.map((column) => ({ ...column, width: Math.max(column.width, column.name.length) }));
+/** The columns that fit into `width`, by their names or short names, widened by what is left over. */
+export function fitted<Row>(all: readonly RankedColumn<Row>[], width: number): RankedColumn<Row>[] {
+  const total = (list: readonly RankedColumn<Row>[]) => list.reduce((sum, column) => sum + column.width + 2, -2);
+  const long = all.map((column) => ({ ...column, width: Math.max(column.width, column.name.length) }));
   const whole = total(long) <= width;
-  let shown: StepColumn[] = whole ? long : COLUMNS.map((column) => ({ ...column, name: column.short }));
+  let shown: RankedColumn<Row>[] = whole ? long : all.map((column) => ({ ...column, name: column.short }));
   while (shown.length > 1 && total(shown) > width) {
     const last = Math.max(...shown.map((column) => column.rank));
     shown = shown.filter((column) => column.rank !== last);
   }
   const spare = Math.max(0, Math.min(WIDEST_GAP, Math.floor((width - total(shown)) / Math.max(1, shown.length - 1))));
+  return shown.map((column, index) => ({
+    ...column,
+    width: Math.min(width, column.width + (index === 0 ? 0 : spare)),
+  }));
+}
+
+export function stepTable(rows: readonly StepRow[], width: number, paint: Paint): string[] {
+  const shown = fitted(COLUMNS, width);
   const head = shown.map((column) => paint("dim", column.name));
   const body = rows.map((row) =>
     shown.map((column) => (column.name === "reward" ? paint("bold", column.text(row)) : column.text(row))),
   );
-  const spec = shown.map((column, index) => ({
-    width: Math.min(width, column.width + (index === 0 ? 0 : spare)),
-    align: "right" as const,
-  }));
-  return columns([head, ...body], spec);
+  return columns(
+    [head, ...body],
+    shown.map((column) => ({ width: column.width, align: "right" as const })),
+  );
 }

@@ -16,7 +16,8 @@ describe("help and version go to stdout with exit code 0", () => {
   it("--help", () => {
     const { code, stdout, stderr } = sinkflex(["--help"]);
     expect([code, stderr]).toEqual([0, ""]);
-    for (const verb of ["train", "runs", "doctor", "schema"]) expect(stdout).toMatch(new RegExp(`^ {2}${verb} `, "m"));
+    for (const verb of ["train", "bench", "runs", "doctor", "schema"])
+      expect(stdout).toMatch(new RegExp(`^ {2}${verb} `, "m"));
     for (const line of stdout.split("\n")) expect(line.length).toBeLessThanOrEqual(80);
     expect(stdout).not.toContain("\x1b");
   });
@@ -33,11 +34,44 @@ describe("help and version go to stdout with exit code 0", () => {
   });
 });
 
+it("the help of bench names every choice and fits 80 columns", () => {
+  const { code, stdout } = sinkflex(["bench", "--help"]);
+  expect(code).toBe(0);
+  for (const line of stdout.split("\n")) expect(line.length).toBeLessThanOrEqual(80);
+  for (const word of [
+    "attention",
+    "log-prob",
+    "model",
+    "triton",
+    "naive",
+    "ours",
+    "bfloat16",
+    "cuda",
+    "lora",
+    "trained",
+  ])
+    expect(stdout).toContain(word);
+  expect(stdout).toMatch(/Examples:[\s\S]*sinkflex bench --seq 4096 8192/);
+});
+
 describe("a usage error is exit code 2, on stderr, with the word that was meant", () => {
   it.each([
     ["trian my.yaml", "unknown command `trian`", "Did you mean `train`?"],
     ["my.yaml", "unknown command `my.yaml`", "`sinkflex train my.yaml`"],
-    ["bench", "unknown command `bench`", "The commands are train, runs, doctor, schema."],
+    ["benhc", "unknown command `benhc`", "Did you mean `bench`?"],
+    ["learn", "unknown command `learn`", "The commands are train, bench, runs, doctor, schema."],
+    ["bench --sqe 4096", "unknown option `--sqe`", "Did you mean `--seq`?"],
+    ["bench 4096", "`4096` is one argument too many", "`--seq 4096`"],
+    ["bench log-prob --seq 8 16", "`log-prob` is one argument too many", "`--what log-prob`"],
+    ["bench --seq", "`--seq <tokens...>` was given no value", "`sinkflex bench --help`"],
+    ["bench --seq 0", "`--seq 0` is not a length", "from 1 to 16777216"],
+    ["bench --seq 2048 abc", "`--seq abc` is not a length", "from 1 to 16777216"],
+    ["bench --seq -5 --json", "`--seq -5` is not a length", "from 1 to 16777216"],
+    ["bench --seq 1e9", "`--seq 1e9` is not a length", "from 1 to 16777216"],
+    ["bench --impl flahs", "`--impl flahs` is unknown", "Did you mean `flash`?"],
+    ["bench --what modle", "`--what modle` is unknown", "Did you mean `model`?"],
+    ["bench --dtype bfloat", "`--dtype bfloat` is unknown", "Did you mean `bfloat16`?"],
+    ["bench --vocabulary 8", "`--vocabulary` does not belong to `--what attention`", "`--what log-prob`"],
     ["runs shwo x", "unknown command `shwo`", "Did you mean `show`?"],
     ["doctor --fx", "unknown option `--fx`", "Did you mean `--fix`?"],
     ["--jsn train my.yaml", "unknown option `--jsn`", "Did you mean `--json`?"],

@@ -27,11 +27,11 @@ describe("the rooms of src/", () => {
     for (const { target } of seen) if (target.startsWith("src/")) expect(sources).toContain(target);
   });
 
-  it("ui sees run, and of protocol only types; no process, command, file or child process", () => {
+  it("ui sees run and bench, and of protocol only types; no process, command, file or child process", () => {
     const allowed = (target: string, typeOnly: boolean) => {
       if (target.startsWith("src/protocol/")) return typeOnly;
       if (target.startsWith("src/"))
-        return ["ui", "run"].includes(room(target)) || (typeOnly && room(target) === "root");
+        return ["ui", "ui/bench", "run", "bench"].includes(room(target)) || (typeOnly && room(target) === "root");
       return !OUTSIDE_WORLD.test(target);
     };
     expect(breaches("ui", allowed)).toEqual([]);
@@ -48,11 +48,27 @@ describe("the rooms of src/", () => {
   });
 
   it("run sees neither ui nor process", () => {
-    expect(breaches("run", (target) => !["ui", "process", "commands"].includes(room(target)))).toEqual([]);
+    expect(breaches("run", (target) => !["ui", "ui/bench", "process", "commands"].includes(room(target)))).toEqual([]);
+  });
+
+  it("bench sees neither ui nor process, and of run only types and files that are replaced as a whole", () => {
+    const allowed = (target: string, typeOnly: boolean) => {
+      if (room(target) === "run") return typeOnly || ["src/run/whole.ts", "src/run/warnings.ts"].includes(target);
+      return !["ui", "ui/bench", "process", "commands", "config"].includes(room(target));
+    };
+    expect(breaches("bench", allowed)).toEqual([]);
+  });
+
+  it("of training and benchmarks, neither's pictures see the other's", () => {
+    const training = ["view", "header", "summary", "plan", "runs", "episode"].map((name) => `src/ui/${name}.ts`);
+    expect(breaches("ui/bench", (target) => !training.includes(target))).toEqual([]);
+    expect(breaches("run", (target) => room(target) !== "bench")).toEqual([]);
   });
 
   it("process sees neither ui nor config: what it needs of them is handed to it", () => {
-    expect(breaches("process", (target) => !["ui", "config", "commands"].includes(room(target)))).toEqual([]);
+    expect(breaches("process", (target) => !["ui", "ui/bench", "config", "commands"].includes(room(target)))).toEqual(
+      [],
+    );
   });
 
   it("only cli.ts sees commands, and loads them lazily", () => {
@@ -69,7 +85,14 @@ describe("pure sources", () => {
   for (const path of [
     "src/run/state.ts",
     "src/ui/view.ts",
+    "src/ui/lines.ts",
     "src/ui/format.ts",
+    "src/bench/state.ts",
+    "src/bench/request.ts",
+    "src/bench/compare.ts",
+    "src/ui/bench/view.ts",
+    "src/ui/bench/report.ts",
+    "src/ui/bench/compare.ts",
     "src/config/diagnose.ts",
     "src/process/checks.ts",
   ]) {

@@ -95,6 +95,45 @@ describe("events", () => {
     expect(decodeLine(line)).toMatchObject({ kind: "event", event: { metrics: { kl: null } } });
   });
 
+  describe("of a benchmark", () => {
+    const bench = (fields: object) => decodeLine(JSON.stringify({ v: 1, seq: 4, t: 2, type: "bench", ...fields }));
+
+    it("are told apart by their kind, and an added kind is passed over", () => {
+      const started = { kind: "cell_started", index: 0, total: 4, length: 2048, impl: "flash", window: null };
+      expect(bench(started)).toEqual({ kind: "event", event: { v: 1, seq: 4, t: 2, type: "bench", ...started } });
+      expect(bench({ kind: "weather" })).toEqual({ kind: "unknown", type: "bench" });
+      expect(bench({})).toMatchObject({ kind: "malformed" });
+      expect(bench({ kind: "cell", index: 0 })).toMatchObject({
+        kind: "malformed",
+        why: expect.stringContaining("bench.cell"),
+      });
+    });
+
+    it("keep every field of a cell and of the result, which become a record", () => {
+      const cell = {
+        seq: 8,
+        impl: "x",
+        device: "cpu",
+        dtype: "float32",
+        status: "ok",
+        fwd_ms: 1,
+        later: { deep: [1] },
+      };
+      expect(bench({ kind: "cell", index: 0, cell })).toMatchObject({ event: { cell } });
+      const result = { type: "bench", what: "attention", cells: [cell], later: true };
+      expect(bench({ kind: "result", result })).toMatchObject({ event: { result } });
+      expect(bench({ kind: "result", result: null })).toMatchObject({ event: { result: null } });
+    });
+
+    it("refuse a status that says nothing", () => {
+      const cell = { seq: 8, impl: "x", device: "cpu", dtype: "float32", status: "perhaps" };
+      expect(bench({ kind: "cell", index: 0, cell })).toMatchObject({
+        kind: "malformed",
+        why: expect.stringContaining("bench.cell.status"),
+      });
+    });
+  });
+
   it("knows the types of the worker, and the marker that the command line adds", () => {
     expect([...EVENT_TYPES].sort()).toEqual(
       [
