@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from sinkflex.algorithms.losses import (
     policy_loss,
     token_log_probs,
 )
+from sinkflex.kernels import log_prob
+from sinkflex.kernels.api import linear_log_prob
 from torch import Tensor, nn
 
 
@@ -123,10 +126,11 @@ class _Policy(nn.Module):
         self.head = nn.Linear(8, 11, bias=False)
 
 
-def _loss(path: str, accumulation: int) -> tuple[float, Tensor]:
+def _loss(path: str, accumulation: int, head: str) -> tuple[float, Tensor]:
     """Loss and flat gradient of two sequences of 3 and 7 trained tokens, by one way of computing log-probs."""
     dice = torch.Generator().manual_seed(5)
     policy = _Policy()
+    policy.head.requires_grad_(head == "trained")
     lengths = torch.tensor([3, 7])
     ids, targets = torch.randint(11, (10,), generator=dice), torch.randint(11, (10,), generator=dice)
     behaviour = -2.0 - torch.rand(10, generator=dice)
@@ -139,6 +143,8 @@ def _loss(path: str, accumulation: int) -> tuple[float, Tensor]:
         hidden = policy.table(ids[part])
         if path == "plain":
             logprobs, _ = token_log_probs(policy.head(hidden), targets[part], 0.7)
+        elif path == "fused":
+            logprobs = linear_log_prob(hidden, policy.head.weight, targets[part], temperature=0.7).log_prob
         else:
             logprobs, _ = chunked_log_probs(hidden, policy.head, targets[part], 0.7, chunk=2)
         loss = policy_loss(
@@ -150,12 +156,16 @@ def _loss(path: str, accumulation: int) -> tuple[float, Tensor]:
     return total, torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize("path", ["plain", "chunked"])
+@pytest.mark.parametrize("path", ["plain", "chunked", "fused"])
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_B27_every_loss_path_gives_the_same_loss_and_gradient(path: str, accumulation: int) -> None:
-    expected, gradient = _loss("plain", 1)
-    got, other = _loss(path, accumulation)
+@pytest.mark.parametrize("head", ["trained", "frozen"])
+def test_B27_every_loss_path_gives_the_same_loss_and_gradient(path: str, accumulation: int, head: str) -> None:
+    """With importance ratios, the normaliser of the step and a KL penalty."""
+    expected, gradient = _loss("plain", 1, head)
+    with mock.patch.dict(log_prob.TILES, {"cpu": (2, 4)}):
+        got, other = _loss(path, accumulation, head)
     assert got == pytest.approx(expected, rel=1e-4)
+    assert other.shape == gradient.shape
     assert torch.cosine_similarity(gradient, other, dim=0).item() > 0.9999
     assert (other.norm() / gradient.norm()).item() == pytest.approx(1.0, abs=1e-3)
 
