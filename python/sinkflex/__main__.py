@@ -1,4 +1,4 @@
-"""The worker: `python -P -m sinkflex train RUN_JSON`. See README.md for the picture of the house.
+"""The worker: `python -P -m sinkflex train|eval REQUEST_JSON`. See README.md for the picture of the house.
 
 `hello` is out before torch is imported, so that the command line knows within milliseconds that Python is up. Every
 way to end becomes one `end` event and one exit code: 0 completed · 1 failed · 2 a config only Python can judge ·
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -P -m sinkflex", description="The SinkFlex worker.", allow_abbrev=False
     )
-    parser.add_argument("verb", choices=["train"])
+    parser.add_argument("verb", choices=["train", "eval"])
     parser.add_argument("run_json", type=Path)
     parser.add_argument(
         "--events",
@@ -76,12 +76,20 @@ def _run(verb: str, path: Path, events: Events, control: Control, beat: Beat) ->
         seed=config.get("seed") if isinstance(config, dict) else None,
     )
     beat.start()
+    if verb == "eval":
+        events.enter("loading", 0)
+        from sinkflex.eval.runner import evaluate
+
+        code: int = evaluate(raw, events, control)
+        if not events.ended:
+            _end(events, {130: "stopped"}.get(code, "completed"), code)
+        return code
     run = load_run(path)
     events.status.checkpoint = _resumed_from(run)
     events.enter("loading", 0)
     from sinkflex.train.loop import train
 
-    code: int = train(run, events, control)
+    code = train(run, events, control)
     if not events.ended:
         _end(events, {0: "completed", 130: "stopped"}.get(code, "failed"), code)
     return code

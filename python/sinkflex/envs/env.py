@@ -9,7 +9,8 @@ How an episode ends:
 - `max_turns` or `max_errors` is reached: truncated, reward 0, reason `max_turns` or `too_many_errors` (whatever the
   state is: an agent that did not finish has not succeeded; `graded` and `reward_parts` still say how far it came);
 - something other than the agent failed: truncated, outcome `infra_error` with owner and error, reward 0 that nobody may
-  use as a score. `KeyboardInterrupt` and its like pass through.
+  use as a score. A caller's `deadline` that ran out is such a fault (reason `timeout`). `KeyboardInterrupt` and its
+  like pass through.
 A further `step` raises `gymnasium.error.ResetNeeded`.
 
 Every error an agent causes counts toward `max_errors`: unreadable output, silence, a call that fits no tool, and a
@@ -29,6 +30,7 @@ from gymnasium.error import InvalidAction, ResetNeeded
 
 from .arguments import check_arguments
 from .conversation import AgentAction, Message, Observation, ToolCall
+from .deadline import TimedOut
 from .domain import Domain, InfraFault, Outcome, Owner, Score, Task, ToolError, ToolSpec, UserFault, UserTurn
 from .episode import COUNTERS, Episode, Snapshot
 from .hearing import listen, spoken
@@ -112,7 +114,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
             self._user_says(observation, listen(user.open))
             if episode.over:
                 raise UserFault("the user ended the conversation before the agent could act")
-        except Exception as error:
+        except (Exception, TimedOut) as error:
             fault = self._fault(observation, error)
         info = {
             "task_id": task.id,
@@ -120,7 +122,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
             "policy_text": self.domain.policy_text,
             "tools": [tool.as_function() for tool in self._agent_tools.values()],
         }
-        return tuple(observation), info | fault
+        return tuple(observation), info | fault | {"reason": episode.reason}
 
     def step(self, action: AgentAction) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One agent turn. Raises InvalidAction for anything but an `AgentAction` (a bug of the caller; whatever a
@@ -144,7 +146,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
                 reward = score.reward if terminated and score.outcome == "scored" else 0.0
                 parts = {name: float(value) for name, value in score.parts.items()}
                 result |= {"outcome": score.outcome, "graded": float(score.graded), "reward_parts": parts}
-        except Exception as error:
+        except (Exception, TimedOut) as error:
             result |= self._fault(observation, error)
             reward, terminated, truncated = 0.0, False, True
         counters = {name: episode.counters[name] for name in COUNTERS}
@@ -310,11 +312,11 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         e.stage = "reward"
         return self.domain.score(e.task, e.state, e.transcript)
 
-    def _fault(self, observation: list[Message], error: Exception) -> dict[str, Any]:
+    def _fault(self, observation: list[Message], error: BaseException) -> dict[str, Any]:
         """Close the episode because something other than the agent failed."""
         e = self._begun()
         owner: Owner = "user" if isinstance(error, UserFault) else "infra" if isinstance(error, InfraFault) else e.stage
-        e.over, e.reason = True, f"{owner}_error"
+        e.over, e.reason = True, "timeout" if isinstance(error, TimedOut) else f"{owner}_error"
         what = preview(f"{type(error).__name__}: {error}")
         self._show(observation, Message("env", f"The episode was ended by a fault ({owner}): {what}", is_error=True))
         outcome: Outcome = "infra_error"

@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 from sinkflex.envs.conversation import AgentAction, Observation
+from sinkflex.envs.episode import COUNTERS
 from sinkflex.policy.chat import ChatFormat, Piece
 from sinkflex.policy.model import Policy
 
@@ -115,6 +116,7 @@ class Collector:
         t, observation, info = begin(env, job)
         if info.get("outcome") == "infra_error":
             _record_fault(t, info)
+            t.transcript = env.transcript
             self._envs.append(env)
             self._failed.append(t)
             self.on_episode(t)
@@ -163,6 +165,7 @@ class Collector:
     def _finish(self, live: _Live) -> Trajectory:
         live.t.wall_s = time.monotonic() - live.started
         live.t.check()
+        live.t.transcript = live.env.transcript
         self._envs.append(live.env)
         self.on_episode(live.t)
         return live.t
@@ -206,6 +209,7 @@ def act(t: Trajectory, env: Any, action: AgentAction) -> tuple[Observation, bool
         t.calls.append(CallRecord(t.turns, call["name"], call["arguments"], call["valid"], call["error"]))
     t.turns += 1
     t.parse_failures += action.error is not None
+    t.counters = {name: info[name] for name in COUNTERS if name in info}
     if terminated or truncated:
         t.terminated, t.truncated, t.reason = terminated, truncated, info["reason"]
         if info["outcome"] == "infra_error":

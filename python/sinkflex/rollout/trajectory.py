@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sinkflex.envs.conversation import Message
 from sinkflex.envs.domain import Outcome, Owner
 
 SpanKind = Literal["system", "user", "tool", "env", "header", "think", "text", "tool_name", "tool_args", "control"]
@@ -42,7 +43,8 @@ class Trajectory:
     """One episode. `reward` is None unless `outcome == "scored"`: a fault is never reward 0.
 
     `task_index` and `sample` place it in its group; episodes of one group share `task_id`. `policy_versions[t]` is the
-    number of optimiser updates behind the weights that sampled agent turn t.
+    number of optimiser updates behind the weights that sampled agent turn t. `counters` are the
+    environment's (envs/episode.py); `transcript` is the conversation in words, the user's own tool calls included.
     """
 
     id: str
@@ -70,6 +72,8 @@ class Trajectory:
     truncated: bool = False
     reason: str | None = None
     wall_s: float = 0.0
+    counters: dict[str, int] = field(default_factory=dict)
+    transcript: tuple[Message, ...] = ()
 
     def check(self) -> None:
         """Assert the invariants that every consumer trusts (B31, B35)."""

@@ -1,0 +1,180 @@
+"""One trial: an agent and an environment, until one of them ends it or the time is up.
+
+The agent is awaited, so that many trials can wait for their servers at once; the environment is called, under what is
+left of the trial's time. A fault of either is recorded with its owner and never scored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sinkflex.envs.conversation import AgentAction, Message, Observation
+from sinkflex.envs.deadline import deadline
+from sinkflex.envs.domain import Owner
+
+from .results import Trial
+
+Watch = Callable[[str, int, str | None], None]
+"""Called with what is happening ("waiting"), the turn, and who is waited for ("agent", "user", "environment")."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """One trial to play. `attempts` counts earlier attempts that ended in a fault."""
+
+    task_id: str
+    trial: int
+    seed: int
+    split: str
+    timeout_s: float
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an agent used in one trial. `cost` None: not known."""
+
+    tokens: dict[str, int] = field(default_factory=dict)
+    cost: float | None = 0.0
+    length_finishes: int = 0
+
+
+class AgentFault(Exception):
+    """The agent could not be asked (server, network, limits of an account): a fault with an owner, never a failure."""
+
+    def __init__(self, owner: Owner, what: str, reason: str = "agent_error") -> None:
+        super().__init__(what)
+        self.owner = owner
+        self.reason = reason
+
+
+class ContextOverflow(Exception):
+    """The conversation no longer fits the agent: truncated, as a limit of the agent's own, and not a fault."""
+
+
+class Player(Protocol):
+    """Whoever plays the agent in one trial. `usage` is read when the trial is over."""
+
+    usage: Usage
+
+    async def act(self, observation: Observation) -> AgentAction: ...
+
+
+class Scripted:
+    """A scripted agent of the domain: answers at once and costs nothing."""
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+        self.usage = Usage()
+
+    async def act(self, observation: Observation) -> AgentAction:
+        action: AgentAction = self.agent.act(observation)
+        return action
+
+
+async def play(env: Any, job: TrialJob, player: Callable[[Any, dict[str, Any]], Player], watch: Watch) -> Trial:
+    """The finished trial. `player(task, info)` is called after the reset, with what an agent may see."""
+    started = time.monotonic()
+
+    def left() -> float:
+        return job.timeout_s - (time.monotonic() - started)
+
+    trial = Trial(job.task_id, job.trial, job.seed, attempts=job.attempts + 1)
+    with deadline(left()):
+        observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
+    trial.level = str(info.get("level", ""))
+    if info.get("outcome") == "infra_error":
+        _fault(trial, info["owner"], info["error"], info.get("reason") or "infra_error")
+        return _finished(trial, env, Usage(), started)
+    agent = player(env.task, info)
+    while True:
+        watch("waiting", trial.turns, "agent")
+        try:
+            async with asyncio.timeout(left()):
+                action = await agent.act(observation)
+        except TimeoutError:
+            _fault(trial, "engine", f"the agent did not answer within the trial's {job.timeout_s:g} s", "timeout")
+            break
+        except AgentFault as fault:
+            _fault(trial, fault.owner, str(fault), fault.reason)
+            break
+        except ContextOverflow as overflow:
+            _truncated(trial, env, "context", str(overflow))
+            break
+        watch("waiting", trial.turns, "environment")
+        with deadline(left()):
+            observation, reward, terminated, truncated, info = env.step(action)
+        _count(trial, action, info)
+        if terminated or truncated:
+            _scored(trial, float(reward), terminated, truncated, info)
+            break
+    return _finished(trial, env, agent.usage, started)
+
+
+def _count(trial: Trial, action: AgentAction, info: dict[str, Any]) -> None:
+    calls: Sequence[dict[str, Any]] = info.get("tool_calls", ())
+    trial.turns += 1
+    trial.tool_calls += len(calls)
+    trial.tool_errors += sum(call["error"] is not None for call in calls)
+    trial.parse_failures += action.error is not None
+    trial.user_owned_calls = info.get("user_tool_calls_by_agent", 0)
+    trial.coerced_arguments = info.get("coerced_arguments", 0)
+
+
+def _scored(trial: Trial, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> None:
+    trial.terminated, trial.truncated, trial.reason = terminated, truncated, info["reason"]
+    if info["outcome"] == "infra_error":
+        _fault(trial, info["owner"], info["error"], info["reason"])
+        return
+    trial.outcome = info["outcome"]
+    trial.reward_parts = dict(info["reward_parts"] or {})
+    if trial.outcome == "scored":
+        trial.reward, trial.graded = reward, float(info["graded"])
+
+
+def _truncated(trial: Trial, env: Any, reason: str, error: str) -> None:
+    """Cut by a limit of the agent: a failure of the agent with the parts of the score that say how far it came."""
+    score = env.domain.score(env.task, env.state, env.transcript)
+    trial.outcome, trial.truncated, trial.reason, trial.error = "scored", True, reason, error
+    trial.reward, trial.graded, trial.reward_parts = 0.0, float(score.graded), dict(score.parts)
+
+
+def _fault(trial: Trial, owner: str, error: str, reason: str) -> None:
+    trial.outcome, trial.owner, trial.error, trial.reason = "infra_error", owner, error, reason
+    trial.truncated = True
+
+
+def _finished(trial: Trial, env: Any, usage: Usage, started: float) -> Trial:
+    trial.tokens, trial.cost, trial.length_finishes = dict(usage.tokens), usage.cost, usage.length_finishes
+    trial.transcript = [as_json(message) for message in env.transcript]
+    trial.wall_s = round(time.monotonic() - started, 3)
+    return trial
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message of a transcript; keys that say nothing are left out, arguments that are not JSON travel as text."""
+    entry: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name is not None:
+        entry["name"] = message.name
+    if message.tool_call_id is not None:
+        entry["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        entry["tool_calls"] = [
+            {"id": c.id, "name": c.name, "arguments": _plain(c.arguments)} for c in message.tool_calls
+        ]
+    if message.is_error:
+        entry["is_error"] = True
+    return entry
+
+
+def _plain(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+        return value
+    except (TypeError, ValueError):
+        return str(value)

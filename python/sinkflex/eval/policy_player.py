@@ -1,0 +1,121 @@
+"""A model of our own as the agent: all trials at once through the rollout scheduler, as in training.
+
+`model` is any transformers folder; `checkpoint` is a checkpoint of a run, which is one too. A trial is written as soon
+as its episode is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sinkflex.kernels import api
+from sinkflex.policy.model import Policy, load_policy
+from sinkflex.refusal import Refusal
+from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings
+from sinkflex.rollout.trajectory import Trajectory
+
+from .play import TrialJob, as_json
+from .results import Trial
+
+if TYPE_CHECKING:
+    from .runner import Evaluation
+
+
+class _Ended(Exception):
+    """Asked to stop, or the budget is used up: the episodes under way are dropped."""
+
+
+def play_policy(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
+    """Plays the jobs; returns None, or why it ended early: "stop" or "budget"."""
+    if not jobs:
+        return None
+    request = evaluation.request
+    policy = _load(evaluation)
+    settings = RolloutSettings(
+        temperature=request.temperature,
+        max_new_tokens=request.max_new_tokens,
+        max_total_tokens=request.max_total_tokens,
+        max_live_episodes=request.concurrency,
+        system_prompt=evaluation.request.system_prompt,
+    )
+    by_id = {f"{job.task_id}/{job.trial}": job for job in jobs}
+
+    def finished(t: Trajectory) -> None:
+        evaluation.finished(_trial(t, by_id[t.id]))
+        if (reason := evaluation.reason_to_end()) is not None:
+            raise _Ended(reason)
+
+    collector = Collector(policy, evaluation.make_env, settings, finished)
+    episodes = [
+        EpisodeJob(name, job.task_id, job.split, index, job.trial, job.seed)
+        for index, (name, job) in enumerate(by_id.items())
+    ]
+    try:
+        collector.collect(episodes)
+    except _Ended as ended:
+        return str(ended) if len(evaluation.results.trials) < evaluation.plan["total"] else None
+    return None
+
+
+def _load(evaluation: Evaluation) -> Policy:
+    import torch
+
+    path = evaluation.request.agent.path
+    assert path is not None, "the command line names the folder"
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    policy = load_policy(path, impl=api.choose(device, dtype).impl, dtype=dtype)
+    policy.model.to(device)
+    _check_prompt(evaluation, policy)
+    return policy
+
+
+def _check_prompt(evaluation: Evaluation, policy: Policy) -> None:
+    """A model that cannot spell this suite (a checkpoint of another vocabulary) is refused before the first trial."""
+    env = evaluation.make_env()
+    first = evaluation.domain.task_ids(evaluation.request.split)[0]
+    observation, info = env.reset(seed=0, options={"task_id": first})
+    text = info["policy_text"] if evaluation.request.system_prompt else None
+    try:
+        policy.chat.opening(text, info["tools"] if text else (), observation)
+    except (ValueError, KeyError) as error:
+        raise Refusal(
+            "SF-EVAL-VOCABULARY",
+            f"{evaluation.request.agent.label} cannot play {evaluation.request.suite}.",
+            why=f"Its tokenizer cannot spell the first prompt: {error}",
+            fix="Use a model trained on this suite, or one with an open vocabulary.",
+            owner="policy",
+            exit_code=2,
+        ) from error
+
+
+def _trial(t: Trajectory, job: TrialJob) -> Trial:
+    calls: Sequence[Any] = t.calls
+    sampled = t.sampled_tokens
+    return Trial(
+        task_id=job.task_id,
+        trial=job.trial,
+        seed=job.seed,
+        level=t.level,
+        reward=t.reward,
+        graded=t.graded,
+        reward_parts=dict(t.reward_parts),
+        outcome=t.outcome,
+        owner=t.owner,
+        error=t.error,
+        reason=t.reason,
+        terminated=t.terminated,
+        truncated=t.truncated,
+        turns=t.turns,
+        tool_calls=len(calls),
+        tool_errors=sum(call.error is not None for call in calls),
+        parse_failures=t.parse_failures,
+        user_owned_calls=t.counters.get("user_tool_calls_by_agent", 0),
+        coerced_arguments=t.counters.get("coerced_arguments", 0),
+        tokens={"completion": sampled, "prompt": len(t.ids) - sampled},
+        cost=0.0,
+        attempts=job.attempts + 1,
+        wall_s=round(t.wall_s, 3),
+        transcript=[as_json(message) for message in t.transcript],
+    )
