@@ -40,7 +40,7 @@ export function benchGrammar(command: Command, absolute: (path: string) => strin
     .option("--layers <n>", "model: number of layers")
     .option("--train <how>", `model: ${choices(TRAIN)}`)
     .option("--repeat <n>", "timed repetitions of each cell")
-    .option("--seconds-per-cell <s>", "time for the repetitions of a cell")
+    .option("--seconds-per-cell <s>", "longest time for a cell; a slower one is not tried")
     .option("--threads <n>", "threads on a CPU")
     .option("--out <file>", "write the figures, machine, versions and command as JSON", absolute)
     .option("--compare <file>", "show each figure beside the one in this record", absolute)

@@ -4,7 +4,7 @@ import { type BenchState, cellName, isWhole } from "../../bench/state.js";
 import type { BenchRecord, Cell } from "../../protocol/bench.js";
 import { join } from "../blocks.js";
 import { columns, duration, type Paint, painter, plural, printable, wrapText } from "../format.js";
-import { cellTable, figure, inOrder, words } from "./table.js";
+import { byProcessor, cellTable, figure, inOrder, words } from "./table.js";
 
 interface Look {
   width: number;
@@ -15,7 +15,8 @@ export function reportRows(record: BenchRecord, state: BenchState, look: Look & 
   const paint = painter(look.color);
   const order = state.plan?.impls ?? [];
   const cells = inOrder(record.cells, order);
-  const table = cells.length === 0 ? [] : cellTable(cells, { what: record.what, width: look.width, paint });
+  const processor = byProcessor(record);
+  const table = cells.length === 0 ? [] : cellTable(cells, { what: record.what, processor, width: look.width, paint });
   if (look.quiet) return table;
   const counted = conventions(record, cells, look, paint);
   return join([ending(state, paint), table, reasons(cells, table, look), slopes(record, look, paint), counted]);
@@ -75,7 +76,8 @@ function conventions(record: BenchRecord, cells: readonly Cell[], look: Look, pa
     has((cell) => cell.tflops_fwd) && "TFLOP/s: full causal as S^2 / 2 pairs, backward as 2.5 x forward.",
     "Peak: forward and backward, above the inputs.",
     has((cell) => cell.floor_bytes) && "Floor: the least that the backward pass must hold.",
-    `Time and memory ratios (x) are to ${baseline(record.what)} of the same length${has((cell) => cell.window) ? " and window" : ""}.`,
+    `Ratios (x) are to ${baseline(record.what)} of the same length${has((cell) => cell.window) ? " and window" : ""}` +
+      (byProcessor(record) && has((cell) => cell.cpu_ms) ? ", those of time by process-CPU time." : "."),
   ];
   const label = look.width < 40 ? "" : "counted   ";
   return wrapText(text.filter(Boolean).join(" "), look.width - label.length).map(

@@ -52,14 +52,24 @@ function worstError({ error, parity_limit: limits }: Cell): string {
   return worst === undefined ? ABSENT : `${printable(worst[0])} ${worst[1].toExponential(1)}`;
 }
 
+/**
+ * Whether time ratios are of process-CPU time: on one thread that is the same work, and other processes that want the
+ * core do not falsify it as they do wall time.
+ */
+export function byProcessor({ device, threads }: { device?: string | null | undefined; threads?: Maybe }): boolean {
+  return device === "cpu" && threads === 1;
+}
+
 interface Row {
   cell: Cell;
+  /** The time that is compared. */
+  time: Maybe;
+  baseTime: Maybe;
   /** Of the implementation that the others are compared with, at the same length and window. */
   base: Cell | undefined;
 }
 
-function ratio(row: Row, value: (cell: Cell) => Maybe): number | null {
-  const [own, base] = [value(row.cell), row.base && value(row.base)];
+function ratio(own: Maybe, base: Maybe): number | null {
   return typeof own === "number" && typeof base === "number" && base > 0 ? own / base : null;
 }
 
@@ -80,16 +90,16 @@ const column = (name: string, short: string, width: number, rank: number, text: 
 function figures(times_: readonly RankedColumn<Row>[], speed: readonly RankedColumn<Row>[]): RankedColumn<Row>[] {
   return [
     ...times_,
-    column("spread", "spread", 6, 7, ({ cell }) => percent(spreadOf(cell))),
+    column("spread", "spread", 6, 8, ({ cell }) => percent(spreadOf(cell))),
     ...speed,
     column("peak MiB", "peak MiB", 8, 2, ({ cell }) => mib(cell.peak_bytes)),
     column("x floor", "x floor", 7, 6, ({ cell }) =>
       times(cell.floor_bytes ? (cell.peak_bytes ?? Number.NaN) / cell.floor_bytes : null),
     ),
-    column("time ratio", "time x", 6, 3, (row) => times(ratio(row, timeOf))),
-    column("memory ratio", "mem x", 6, 4, (row) => times(ratio(row, (cell) => cell.peak_bytes))),
+    column("time ratio", "time x", 6, 3, ({ time, baseTime }) => times(ratio(time, baseTime))),
+    column("memory ratio", "mem x", 6, 4, ({ cell, base }) => times(ratio(cell.peak_bytes, base?.peak_bytes))),
     column("worst error", "error", 12, 5, ({ cell }) => worstError(cell)),
-    column("CPU ms", "CPU ms", 6, 10, ({ cell }) => figure(cell.cpu_ms)),
+    column("CPU ms", "CPU ms", 6, 7, ({ cell }) => figure(cell.cpu_ms)),
   ];
 }
 
@@ -99,8 +109,8 @@ const OPERATOR = figures(
     column("backward ms", "bwd ms", 6, 1, ({ cell }) => figure(cell.bwd_ms)),
   ],
   [
-    column("TFLOP/s fwd", "TF fwd", 6, 8, ({ cell }) => figure(cell.tflops_fwd)),
-    column("TFLOP/s bwd", "TF bwd", 6, 9, ({ cell }) => figure(cell.tflops_bwd)),
+    column("TFLOP/s fwd", "TF fwd", 6, 9, ({ cell }) => figure(cell.tflops_fwd)),
+    column("TFLOP/s bwd", "TF bwd", 6, 10, ({ cell }) => figure(cell.tflops_bwd)),
   ],
 );
 
@@ -133,6 +143,8 @@ export function inOrder(cells: readonly Cell[], impls: readonly string[]): Cell[
 
 export interface TableLook {
   what: string;
+  /** See byProcessor. */
+  processor: boolean;
   width: number;
   paint: Paint;
 }
@@ -140,10 +152,11 @@ export interface TableLook {
 /** Rows in the order of `cells`; ratios look for their base among `all`. */
 export function cellTable(
   cells: readonly Cell[],
-  { what, width, paint }: TableLook,
+  { what, processor, width, paint }: TableLook,
   { all = cells, pending }: { all?: readonly Cell[]; pending?: Pending | null } = {},
 ): string[] {
-  const base = (cell: Cell) =>
+  const timed = (cell: Cell | undefined) => cell && (processor && cell.cpu_ms ? cell.cpu_ms : timeOf(cell));
+  const baseOf = (cell: Cell) =>
     all.find(
       (one) =>
         one.impl === baseline(what) &&
@@ -151,7 +164,10 @@ export function cellTable(
         one.seq === cell.seq &&
         (one.window ?? null) === (cell.window ?? null),
     );
-  const rows = cells.map((cell): Row => ({ cell, base: base(cell) }));
+  const rows = cells.map((cell): Row => {
+    const base = baseOf(cell);
+    return { cell, base, time: timed(cell), baseTime: timed(base) };
+  });
   const names = [...cells, ...(pending ? [pending] : [])];
   const labels = labelColumns(names);
   const labelWidth = labels.spec.reduce((sum, { width: one }) => sum + one + 2, -2);

@@ -6,7 +6,7 @@ import { edges, fitting, gap, join, warningBlock } from "../blocks.js";
 import { bar, bytes, clip, duration, labelRows, type Paint, painter, plural, printable } from "../format.js";
 import { SILENCE } from "../lines.js";
 import type { Look, Picture, Since } from "../screen.js";
-import { cellTable, figure, mib, type Pending, percent, spreadOf, timeOf, words } from "./table.js";
+import { byProcessor, cellTable, figure, mib, type Pending, percent, spreadOf, timeOf, words } from "./table.js";
 
 export const benchPicture: Picture<BenchState> = {
   initial: initialBench,
@@ -85,7 +85,7 @@ function table(state: BenchState, width: number, elapsed: number, room: number, 
   const { cells, underway, plan } = state;
   if (plan === null || (cells.length === 0 && underway === null)) return [];
   const pending = underway === null ? null : waiting(underway, elapsed);
-  const look = { what: plan.what, width, paint };
+  const look = { what: plan.what, processor: byProcessor(plan), width, paint };
   return cellTable(cells.slice(-room), look, { all: cells, pending });
 }
 

@@ -4,7 +4,7 @@ import { initialBench, recordOf, reduceBench } from "../../../src/bench/state.js
 import type { BenchRecord, Cell } from "../../../src/protocol/bench.js";
 import { comparisonRows } from "../../../src/ui/bench/compare.js";
 import { reportRows } from "../../../src/ui/bench/report.js";
-import { cellTable, figure, mib, percent, times } from "../../../src/ui/bench/table.js";
+import { byProcessor, cellTable, figure, mib, percent, times } from "../../../src/ui/bench/table.js";
 import { benchPicture } from "../../../src/ui/bench/view.js";
 import { clip, painter } from "../../../src/ui/format.js";
 import { PlainScreen } from "../../../src/ui/plain.js";
@@ -44,7 +44,8 @@ describe("figures", () => {
 });
 
 describe("the table of cells", () => {
-  const table = (list: readonly Cell[], width: number, what = "attention") => cellTable(list, { what, width, paint });
+  const table = (list: readonly Cell[], width: number, what = "attention") =>
+    cellTable(list, { what, processor: false, width, paint });
 
   it("shows everything where there is room", () => {
     expect(table(cells, 160).map((row) => row.replaceAll(/ {2,}/g, "  ").trim())).toEqual([
@@ -82,6 +83,22 @@ describe("the table of cells", () => {
     expect(text).toMatch(/2048 +128 +eager .* 1\.00x +1\.00x/);
     expect(text).toMatch(/2048 +full +flash .* - +- +dq/);
     expect(text).toMatch(/4096 +full +flash .* - +- +dq/);
+  });
+
+  it("on one thread of a processor compares process-CPU time, which other processes do not falsify", () => {
+    const rows = [cell(2048, "eager", { cpu_ms: 100 }), cell(2048, "flash", { cpu_ms: 40, fwd_ms: 900 })];
+    const look = { what: "attention", width: 160, paint };
+    expect(cellTable(rows, { ...look, processor: true })[2]).toContain(" 0.40x ");
+    expect(cellTable(rows, { ...look, processor: false })[2]).toContain(" 8.21x "); // 920 of 112 ms
+    const untold = rows.map((one) => ({ ...one, cpu_ms: null }));
+    expect(cellTable(untold, { ...look, processor: true })[2]).toContain(" 8.21x ");
+    expect(
+      [
+        { device: "cpu", threads: 1 },
+        { device: "cpu", threads: 2 },
+        { device: "cuda", threads: 1 },
+      ].map(byProcessor),
+    ).toEqual([true, false, false]);
   });
 
   it("compares log-probs with naive", () => {
@@ -257,7 +274,7 @@ describe("the report", () => {
     expect(report(cells).join(" ").replaceAll(/\s+/g, " ")).toContain(
       "counted Times are medians of 5 repetitions, the spread is (largest - smallest) / median. TFLOP/s: full causal as " +
         "S^2 / 2 pairs, backward as 2.5 x forward. Peak: forward and backward, above the inputs. Floor: the least that the " +
-        "backward pass must hold. Time and memory ratios (x) are to eager of the same length.",
+        "backward pass must hold. Ratios (x) are to eager of the same length, those of time by process-CPU time.",
     );
     const mixed = [cell(2048, "eager", { repetitions: 20 }), cell(4096, "eager", { repetitions: 3 })];
     expect(report(mixed).join(" ")).toContain("medians of 3 to 20 repetitions");
