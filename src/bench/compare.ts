@@ -13,7 +13,7 @@ export const PEAK_NOISE = 0.02;
 export type Verdict = "less" | "more" | "same" | "no spread";
 
 export interface Change {
-  name: "forward" | "backward" | "step" | "peak";
+  name: "forward" | "backward" | "peak";
   old: number;
   now: number;
   ratio: number;
@@ -120,7 +120,6 @@ function compared(old: Cell, cell: Cell): Compared {
   const changes = [
     change("forward", old.fwd_ms, cell.fwd_ms, { old: old.fwd_spread, now: cell.fwd_spread }),
     change("backward", old.bwd_ms, cell.bwd_ms, { old: old.bwd_spread, now: cell.bwd_spread }),
-    change("step", old.step_ms, cell.step_ms, { old: old.step_spread, now: cell.step_spread }),
     change("peak", old.peak_bytes, cell.peak_bytes, peak),
   ].filter((one) => one !== null);
   return { cell, changes, status: null };

@@ -19,12 +19,11 @@ export const cellSchema = z.looseObject({
   reason: text,
   fwd_ms: maybe,
   bwd_ms: maybe,
-  /** Only of a whole training step. */
+  /** Forward and backward of a training step; only of a model. */
   step_ms: maybe,
   tokens_per_second: maybe,
   fwd_spread: maybe,
   bwd_spread: maybe,
-  step_spread: maybe,
   /** Process-CPU time of forward and backward. */
   cpu_ms: maybe,
   repetitions: maybe,
@@ -33,6 +32,8 @@ export const cellSchema = z.looseObject({
   floor_bytes: maybe,
   tflops_fwd: maybe,
   tflops_bwd: maybe,
+  /** Of forward and backward together. */
+  tflops: maybe,
   error: z.record(z.string(), z.number().nullable()).nullish(),
   parity_limit: z.record(z.string(), z.number().nullable()).nullish(),
 });

@@ -39,8 +39,8 @@ export function timeOf({ step_ms: step, fwd_ms: forward, bwd_ms: backward }: Cel
 }
 
 /** The largest of a cell's spreads. */
-export function spreadOf({ step_spread: step, fwd_spread: forward, bwd_spread: backward }: Cell): number | null {
-  const known = [step, forward, backward].filter((one) => typeof one === "number");
+export function spreadOf({ fwd_spread: forward, bwd_spread: backward }: Cell): number | null {
+  const known = [forward, backward].filter((one) => typeof one === "number");
   return known.length === 0 ? null : Math.max(...known);
 }
 
@@ -110,6 +110,7 @@ const OPERATOR = figures(
   ],
   [
     column("TFLOP/s fwd", "TF fwd", 6, 9, ({ cell }) => figure(cell.tflops_fwd)),
+    column("TFLOP/s", "TF", 6, 9, ({ cell }) => figure(cell.tflops)),
     column("TFLOP/s bwd", "TF bwd", 6, 10, ({ cell }) => figure(cell.tflops_bwd)),
   ],
 );

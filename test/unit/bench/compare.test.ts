@@ -30,15 +30,6 @@ describe("cells of two records", () => {
     expect(one?.changes[2]).toMatchObject({ ratio: now / 1000, verdict });
   });
 
-  it("of a training step are compared by the step", () => {
-    const step = { ...old, fwd_ms: null, bwd_ms: null, step_ms: 50, step_spread: 0 };
-    const [one] = compare(benchRecord([step]), benchRecord([{ ...step, step_ms: 40 }])).cells;
-    expect(one?.changes.map(({ name, verdict }) => [name, verdict])).toEqual([
-      ["step", "less"],
-      ["peak", "same"],
-    ]);
-  });
-
   it.each([
     ["length", { seq: 8192 }],
     ["implementation", { impl: "eager" }],
