@@ -7,7 +7,7 @@ folder that implements `Domain` and one line in `registry.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -59,12 +59,14 @@ class User(Protocol):
     """The simulated customer. It may act on the shared state only through the `UserTools` it is handed.
 
     `snapshot` returns data that later play does not change, `restore` takes it without keeping hold of it, so one
-    snapshot can be restored many times. Text may carry a stop marker (`hearing.STOP_MARKERS`) instead of `stop`.
+    snapshot can be restored many times. Text may carry a stop marker (`hearing.STOP_MARKERS`) instead of `stop`. A user
+    that has to wait for its words (a model behind an endpoint, a person) returns an awaitable; its episodes are played
+    by `areset` and `astep`.
     """
 
-    def open(self) -> UserTurn: ...
+    def open(self) -> UserTurn | Awaitable[UserTurn]: ...
 
-    def reply(self, agent_text: str, tools: UserTools) -> UserTurn: ...
+    def reply(self, agent_text: str, tools: UserTools) -> UserTurn | Awaitable[UserTurn]: ...
 
     def snapshot(self) -> Any: ...
 
@@ -82,6 +84,10 @@ class Agent(Protocol):
     unless its domain says so in its name."""
 
     def act(self, observation: Observation) -> AgentAction: ...
+
+
+MakeUser = Callable[["Task", int], User]
+"""A user for a task, from a seed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from .arguments import check_arguments
 from .conversation import AgentAction, Message, Observation, ToolCall
 from .deadline import TimedOut
-from .domain import Domain, InfraFault, Outcome, Owner, Score, Task, ToolError, ToolSpec, UserFault, UserTurn
+from .domain import Domain, InfraFault, MakeUser, Outcome, Owner, Score, Task, ToolError, ToolSpec, UserFault, UserTurn
 from .episode import COUNTERS, Episode, Snapshot
-from .hearing import listen, spoken
+from .hearing import listen, spoken, without_waiting
 from .problems import BadArguments, Kind, PhrasesProblems, Problem, preview, sentence
 from .registry import domain as load_domain
 from .render import conversation_text
@@ -43,7 +43,8 @@ from .spaces import ActionSpace, ObservationSpace
 
 class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
     """See the module's docstring. `domain` is a `Domain` or the name of a suite; `split` is where `reset` draws a task
-    when its options name none. Raises ValueError for limits below 1, an unknown split or kind of user."""
+    when its options name none. `make_user(task, seed)` supplies a user from outside the domain, of kind `user`. Raises
+    ValueError for limits below 1, an unknown split or kind of user."""
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (Gymnasium's own declaration)
 
@@ -56,6 +57,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         max_turns: int = 12,
         max_errors: int = 4,
         render_mode: str | None = None,
+        make_user: MakeUser | None = None,
     ) -> None:
         self.domain: Domain = load_domain(domain) if isinstance(domain, str) else domain
         for name, limit in (("max_turns", max_turns), ("max_errors", max_errors)):
@@ -64,11 +66,12 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         if split not in self.domain.splits():
             raise ValueError(f"{self.domain.name} has no split {split!r}; it has: {', '.join(self.domain.splits())}")
         kinds: tuple[str, ...] = getattr(self.domain, "user_kinds", ("scripted",))
-        if user not in kinds:
+        if make_user is None and user not in kinds:
             raise ValueError(f"{self.domain.name} has no user {user!r}; it has: {', '.join(kinds)}")
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         self.split, self.user_kind = split, user
+        self._make_user = make_user or (lambda task, seed: self.domain.user(task, user, seed))
         self.max_turns, self.max_errors = max_turns, max_errors
         self.render_mode = render_mode
         self._agent_tools: dict[str, ToolSpec] = {tool.name: tool for tool in self.domain.agent_tools}
@@ -86,7 +89,13 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Start the task `options["task_id"]`, or one drawn from the split. Raises ValueError for an unknown task or
         option. A fault of domain or user is not raised: the info carries outcome, owner and error, and the episode
-        is over before its first step."""
+        is over before its first step. TypeError when the user answers asynchronously: await `areset` then."""
+        return without_waiting(self.areset(seed=seed, options=options))
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """`reset`, waiting for a user that answers asynchronously (a model behind an endpoint, a person)."""
         super().reset(seed=seed)
         options = dict(options or {})
         task_id = options.pop("task_id", None)
@@ -110,8 +119,8 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
             if greeting is not None:
                 self._show(observation, Message("assistant", greeting))
             episode.stage = "user"
-            user = episode.user = self.domain.user(task, self.user_kind, user_seed)
-            self._user_says(observation, listen(user.open))
+            user = episode.user = self._make_user(task, user_seed)
+            self._user_says(observation, await listen(user.open))
             if episode.over:
                 raise UserFault("the user ended the conversation before the agent could act")
         except (Exception, TimedOut) as error:
@@ -127,6 +136,10 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
     def step(self, action: AgentAction) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One agent turn. Raises InvalidAction for anything but an `AgentAction` (a bug of the caller; whatever a
         policy can produce is an AgentAction) and ResetNeeded when no episode is running."""
+        return without_waiting(self.astep(action))
+
+    async def astep(self, action: AgentAction) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """`step`, waiting for a user that answers asynchronously."""
         episode = self._running()
         if not self.action_space.contains(action):
             raise InvalidAction(f"step takes an AgentAction with text and tool calls, got {preview(action)}")
@@ -137,7 +150,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         result: dict[str, Any] = {"outcome": None, "owner": None, "error": None, "graded": None, "reward_parts": {}}
         reward, terminated, truncated = 0.0, False, False
         try:
-            self._act(action, observation, calls)
+            await self._act(action, observation, calls)
             terminated = episode.over
             if not terminated and (limit := self._limit()):
                 episode.over, episode.reason, truncated = True, limit, True
@@ -186,7 +199,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         e = Episode(self.domain.task(saved.task_id), saved.user_seed)
         e.state = self.domain.copy_state(saved.state) if saved.state is not None else None
         if saved.user is not None:
-            e.user = self.domain.user(e.task, self.user_kind, saved.user_seed)
+            e.user = self._make_user(e.task, saved.user_seed)
             e.user.restore(saved.user)
         e.transcript, e.turn, e.counters = list(saved.transcript), saved.turn, dict(saved.counters)
         e.over, e.reason = saved.over, saved.reason
@@ -211,7 +224,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
 
     # Acting
 
-    def _act(self, action: AgentAction, observation: list[Message], calls: list[dict[str, Any]]) -> None:
+    async def _act(self, action: AgentAction, observation: list[Message], calls: list[dict[str, Any]]) -> None:
         e = self._running()
         if action.error is not None and not action.tool_calls:
             e.transcript.append(Message("assistant", action.text))
@@ -230,7 +243,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
             e.stage = "user"
             user = e.user
             assert user is not None, "a running episode has a user"
-            self._user_says(observation, listen(lambda: user.reply(words, self._user_calls)))
+            self._user_says(observation, await listen(lambda: user.reply(words, self._user_calls)))
 
     def _run(self, call: ToolCall, observation: list[Message], calls: list[dict[str, Any]]) -> None:
         """One agent call: its result or its error becomes a tool message under the call's id."""

@@ -7,8 +7,10 @@ is never spoken (B84).
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from .domain import UserFault, UserTurn
 
@@ -17,6 +19,7 @@ STOP_MARKERS = {
     "###TRANSFER###": "transfer",
     "###OUT-OF-SCOPE###": "out_of_scope",
 }
+Result = TypeVar("Result")
 _THINKING = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 
 
@@ -37,11 +40,23 @@ def read_user_turn(turn: UserTurn) -> UserTurn:
     return UserTurn(" ".join(text.split()), stop=True, reason=turn.reason or STOP_MARKERS[first])
 
 
-def listen(speak: Callable[[], UserTurn]) -> UserTurn:
+async def listen(speak: Callable[[], UserTurn | Awaitable[UserTurn]]) -> UserTurn:
     """What the user says. A user that says nothing is asked once more; silence again is the user's fault, never
     the agent's (B87): UserFault."""
     for _ in range(2):
-        turn = read_user_turn(speak())
+        said = speak()
+        turn = read_user_turn(await said if inspect.isawaitable(said) else said)
         if turn.stop or turn.text.strip():
             return turn
     raise UserFault("the simulated user returned an empty reply twice in a row")
+
+
+def without_waiting(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a coroutine that never waits. TypeError when it does: then somebody answers asynchronously."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+    coroutine.close()
+    raise TypeError("this user answers asynchronously: await areset() and astep() instead of reset() and step()")
