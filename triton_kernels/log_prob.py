@@ -143,7 +143,10 @@ class _Tiles:
 
 
 def _add_product(into: Tensor, a: Tensor, b: Tensor, first: bool, shrink: Tensor | None = None) -> None:
-    """into = into * shrink (per row) + a @ b; where `first`, into = a @ b whatever it held."""
+    """into = into * shrink (per row) + a @ b; where `first`, into = a @ b whatever it held.
+
+    In place or with `out`, here as everywhere in this file: autocast leaves such products alone.
+    """
     if a.dtype == into.dtype:
         if shrink is not None and not first:
             into.mul_(shrink.unsqueeze(1))
@@ -174,19 +177,18 @@ class _LinearLogProb(torch.autograd.Function):
         ahead: bool,
         again: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        with torch.autocast(hidden.device.type, enabled=False):
-            tiles = _Tiles(_kept(hidden, keep), weight, targets, temperature, gradient=False, spare=entropy)
-            state = RowState.start(len(targets), tiles.exact, hidden.device, entropy)
-            expected = hidden.new_empty(len(targets), hidden.shape[1], dtype=tiles.exact) if ahead else None
-            into = tiles.operand if ahead else None
-            for columns, part in tiles.columns():
-                for rows, logits, spare, scale in tiles.blocks(columns, part):
-                    here = state.of(rows)
-                    weights = tiles.steps.absorb(logits, spare, targets[rows], columns.start, scale, here, into)
-                    if expected is not None:
-                        _add_product(expected[rows], weights, part, columns.start == 0, here.shrink)
-            if expected is not None:
-                expected.div_(state.total.unsqueeze(1))
+        tiles = _Tiles(_kept(hidden, keep), weight, targets, temperature, gradient=False, spare=entropy)
+        state = RowState.start(len(targets), tiles.exact, hidden.device, entropy)
+        expected = hidden.new_empty(len(targets), hidden.shape[1], dtype=tiles.exact) if ahead else None
+        into = tiles.operand if ahead else None
+        for columns, part in tiles.columns():
+            for rows, logits, spare, scale in tiles.blocks(columns, part):
+                here = state.of(rows)
+                weights = tiles.steps.absorb(logits, spare, targets[rows], columns.start, scale, here, into)
+                if expected is not None:
+                    _add_product(expected[rows], weights, part, columns.start == 0, here.shrink)
+        if expected is not None:
+            expected.div_(state.total.unsqueeze(1))
         log_total = state.total.log2()
         mean = None if state.weighted is None else state.weighted / state.total
         ctx.temperature, ctx.shape, ctx.dtype = temperature, hidden.shape, hidden.dtype
@@ -205,30 +207,27 @@ class _LinearLogProb(torch.autograd.Function):
         zero = torch.zeros_like(top)
         at_target = (zero if d_log_prob is None else d_log_prob) / ctx.temperature
         spread = (zero if d_lse is None else d_lse) / ctx.temperature - at_target  # over the vocabulary, as p
-        with torch.autocast(weight.device.type, enabled=False):
-            if expected is not None and d_entropy is None:
+        if expected is not None and d_entropy is None:
 
-                def piece(columns: slice) -> Tensor:
-                    chosen = weight[:, columns].index_select(0, targets).to(expected.dtype)
-                    chosen.mul_(at_target.unsqueeze(1))
-                    return chosen.addcmul_(expected[:, columns], spread.unsqueeze(1))
+            def piece(columns: slice) -> Tensor:
+                chosen = weight[:, columns].index_select(0, targets).to(expected.dtype)
+                chosen.mul_(at_target.unsqueeze(1))
+                return chosen.addcmul_(expected[:, columns], spread.unsqueeze(1))
 
-                d_hidden = _returned(piece, ctx.shape, ctx.dtype, keep, expected)
-                return d_hidden, *(None,) * 7
-            level, slope = spread / total, None
-            if d_entropy is not None:
-                # dH/ds_v = -p_v (log p_v + H), and log2 p_v + H / LN2 = (s_v - top) - mean.
-                slope = d_entropy * (-LN2 / ctx.temperature) / total
-                level = level - slope * mean
-            pull = RowPull(top, level, slope, at_target)
-            want_hidden, want_weight = ctx.needs_input_grad[:2]
-            tiles = _Tiles(
-                _kept(hidden, keep), weight, targets, ctx.temperature, gradient=True, spare=slope is not None
-            )
-            d_rows, d_weight = _pull_back(tiles, pull, want_hidden, want_weight)
-            if d_rows is not None and (keep is not None or d_rows.dtype != ctx.dtype):
-                whole = d_rows
-                d_rows = _returned(lambda columns: whole[:, columns], ctx.shape, ctx.dtype, keep, whole)
+            d_hidden = _returned(piece, ctx.shape, ctx.dtype, keep, expected)
+            return d_hidden, *(None,) * 7
+        level, slope = spread / total, None
+        if d_entropy is not None:
+            # dH/ds_v = -p_v (log p_v + H), and log2 p_v + H / LN2 = (s_v - top) - mean.
+            slope = d_entropy * (-LN2 / ctx.temperature) / total
+            level = level - slope * mean
+        pull = RowPull(top, level, slope, at_target)
+        want_hidden, want_weight = ctx.needs_input_grad[:2]
+        tiles = _Tiles(_kept(hidden, keep), weight, targets, ctx.temperature, gradient=True, spare=slope is not None)
+        d_rows, d_weight = _pull_back(tiles, pull, want_hidden, want_weight)
+        if d_rows is not None and (keep is not None or d_rows.dtype != ctx.dtype):
+            whole = d_rows
+            d_rows = _returned(lambda columns: whole[:, columns], ctx.shape, ctx.dtype, keep, whole)
         return d_rows, d_weight, *(None,) * 6
 
 

@@ -122,20 +122,19 @@ def test_many_rows_need_no_more_than_rows_times_hidden() -> None:
         (False, "lh", True, 4),
         (True, "l", False, 4),
         (True, "leh", True, 4),
-        (None, "", False, 1),
+        (None, "", False, 1),  # no gradient is asked for
     ],
 )
 def test_the_products_that_it_takes(trained: bool | None, flows: str, entropy: bool, products: int) -> None:
     given_case = case(rows=24, vocabulary=100, hidden=8, flows=flows)
-    hidden = given_case.hidden.requires_grad_(trained is not None)
-    weight = given_case.weight.requires_grad_(bool(trained))
-    with tiles(10, 32), Products() as done:
+    hidden, weight = given_case.hidden.requires_grad_(), given_case.weight.requires_grad_(bool(trained))
+    with tiles(10, 32), Products() as done, torch.set_grad_enabled(trained is not None):
         outs = linear_log_prob(hidden, weight, given_case.targets, return_entropy=entropy)
         if trained is not None:
-            pulled = [
-                out for out, pull in zip(outs, given_case.pulls, strict=True) if pull is not None and out is not None
+            chosen = [
+                out for out, pull in zip(outs, given_case.pulls, strict=True) if out is not None and pull is not None
             ]
-            sum(out.sum() for out in pulled).backward()  # type: ignore[union-attr]
+            torch.stack(chosen).sum().backward()
     assert done.multiplications == products * 24 * 100 * 8
 
 
