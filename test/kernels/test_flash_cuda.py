@@ -45,6 +45,7 @@ class Operators:
             assert int(cu[0]) == 0 and int(cu[-1]) == x.shape[0]
             assert int(cu.diff().min()) >= 0 and int(cu.diff().max()) <= most
         assert cu_q.shape == cu_k.shape and arguments["max_q"] >= 2
+        assert not causal or left < 0, "torch's own variable-length attention passes a window without the flag"
         right = 0 if causal else right
         bounds = zip(cu_q.tolist(), cu_q[1:].tolist(), cu_k.tolist(), cu_k[1:].tolist(), strict=False)
         for q0, q1, k0, k1 in bounds:
@@ -169,6 +170,7 @@ def test_flash_cuda_equals_eager_in_float64_whatever_the_layout(
         (Layout.single(3, 50), 8, 1),
         (TREE, 8, 1),
         (TREE, None, 3),  # own keys; the root's; those of its second child
+        (TREE, 70, 1),
         (TREE, 71, 3),  # a window as long as the longest path is none
         (Layout.from_lengths([0, 5, 6], parents=[-1, 0, 0]), None, 1),
     ],
@@ -252,13 +254,15 @@ def test_B63_strided_tensors_equal_contiguous_ones(attend: Attend, layout: Layou
     given_problem = problem(layout, 4, 2, 8)
     want = run(given_problem, "eager")
     tokens = layout.num_queries
-    odd = torch.full((tokens, 4 * 8 + 3), NAN, dtype=torch.float64)
+    odd = torch.full(
+        (tokens, 4 * 8 + 2), NAN, dtype=torch.float64
+    )  # rows at 8 bytes past 16, a whole number of 16 apart
     q = odd[:, 1:33].view(tokens, 4, 8)
     q.copy_(given_problem.q)
     k = torch.empty(8, 2, tokens, dtype=torch.float64).permute(2, 1, 0)
     k.copy_(given_problem.k)
-    fused = torch.cat([given_problem.v.flatten(1), given_problem.v.flatten(1)], dim=1)
-    v = fused[:, 16:].view(tokens, 2, 8)
+    fused = torch.cat([given_problem.k.flatten(1), given_problem.v.flatten(1), torch.zeros(tokens, 1)], dim=1)
+    v = fused[:, 16:32].view(tokens, 2, 8)  # rows 8 bytes short of that apart
     d_out = torch.empty(8, 4, tokens, dtype=torch.float64).permute(2, 1, 0)
     d_out.copy_(given_problem.d_out)
     assert given_problem.sinks is not None
@@ -303,6 +307,23 @@ def test_the_gradient_of_the_log_sum_exp_is_not_rounded_to_bfloat16(attend: Atte
     rounded.d_lse = torch.full((40, 4), 1.0 + 2**-9)  # a tie that bfloat16 rounds down to 1
     low = Problem(**{**vars(rounded), "d_lse": torch.ones(40, 4)})
     assert not torch.equal(run_attend(attend, rounded)["dk"], run_attend(attend, low)["dk"])
+
+
+@pytest.mark.parametrize(("layout", "window"), [(TREE, None), (TREE, 8)])
+def test_gradients_of_shared_keys_are_summed_in_float32(
+    attend: Attend, layout: Layout, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU would add bfloat16 to bfloat16 and lose what the hundredth leaf gives. A CPU adds wider, and hides it."""
+    sums: set[torch.dtype] = set()
+    real = flash_cuda._add
+
+    def add(into: torch.Tensor, rows: flash_cuda.Rows, x: torch.Tensor) -> None:
+        sums.add(into.dtype)
+        real(into, rows, x)
+
+    monkeypatch.setattr(flash_cuda, "_add", add)
+    run_attend(attend, problem(layout, 2, 1, 8, dtype=torch.bfloat16), window)
+    assert sums == {torch.float32}
 
 
 def test_da_is_bitwise_repeatable_and_chunks_add_nothing(attend: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
