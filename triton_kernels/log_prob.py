@@ -113,7 +113,8 @@ class _Tiles:
         self.exact = torch.float64 if weight.dtype == torch.float64 else torch.float32
         narrow = _multiplies_into_float32(device.type) and not (gradient and weight.dtype == torch.float16)
         self.operand = weight.dtype if narrow else self.exact
-        self.rows, self.weight, self.targets = rows.to(self.operand).contiguous(), weight, targets
+        self.rows, self.weight = rows.to(self.operand).contiguous(), weight
+        self.targets = targets.contiguous()
         self.scale = LOG2E / temperature
         self.block, self.width = TILES[device.type]
         self.block, self.width = max(1, min(self.block, len(rows))), min(self.width, len(weight))
@@ -184,7 +185,8 @@ class _LinearLogProb(torch.autograd.Function):
         for columns, part in tiles.columns():
             for rows, logits, spare, scale in tiles.blocks(columns, part):
                 here = state.of(rows)
-                weights = tiles.steps.absorb(logits, spare, targets[rows], columns.start, scale, here, into)
+                chosen = tiles.targets[rows]
+                weights = tiles.steps.absorb(logits, spare, chosen, columns.start, scale, here, into)
                 if expected is not None:
                     _add_product(expected[rows], weights, part, columns.start == 0, here.shrink)
         if expected is not None:

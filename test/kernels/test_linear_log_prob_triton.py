@@ -62,6 +62,20 @@ def test_kernels_equal_the_plain_path(dtype: torch.dtype, flows: str, trained: b
     assert gap({name: value.cpu() for name, value in got.items()}, want) < (1e-12 if dtype == torch.float64 else 3e-6)
 
 
+@HEADS
+def test_strided_inputs_and_gradients(trained: bool) -> None:
+    """A kernel gets pointers, not strides."""
+    given_case = case(rows=6, vocabulary=30, flows="leh")
+    want = run(given_case, plain, trained=trained)
+    strided = given_case.to(torch.float64, DEVICE)
+    strided.targets = strided.targets.repeat_interleave(2)[::2]
+    strided.hidden = strided.hidden.T.contiguous().T
+    strided.pulls = tuple(pull.repeat_interleave(3)[::3] for pull in strided.pulls if pull is not None)  # type: ignore[assignment]
+    with tiles(4, 16), kernels():
+        got = run(strided, trained=trained)
+    assert gap({name: value.cpu() for name, value in got.items()}, want) < 1e-12
+
+
 @given(st.data())
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_any_shape_and_temperature(data: st.DataObject) -> None:
