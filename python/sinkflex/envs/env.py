@@ -9,8 +9,7 @@ How an episode ends:
 - `max_turns` or `max_errors` is reached: truncated, reward 0, reason `max_turns` or `too_many_errors` (whatever the
   state is: an agent that did not finish has not succeeded; `graded` and `reward_parts` still say how far it came);
 - something other than the agent failed: truncated, outcome `infra_error` with owner and error, reward 0 that nobody may
-  use as a score. A caller's `deadline` that ran out is such a fault (reason `timeout`). `KeyboardInterrupt` and its
-  like pass through.
+  use as a score. A caller's `deadline` that ran out is such a fault (reason `timeout`).
 A further `step` raises `gymnasium.error.ResetNeeded`.
 
 Every error an agent causes counts toward `max_errors`: unreadable output, silence, a call that fits no tool, and a
@@ -216,6 +215,10 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
     @property
     def state(self) -> Any:
         return self._begun().state
+
+    @property
+    def user(self) -> Any:
+        return self._begun().user
 
     @property
     def transcript(self) -> tuple[Message, ...]:

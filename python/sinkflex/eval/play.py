@@ -25,7 +25,8 @@ Watch = Callable[[str, int, str | None], None]
 
 @dataclass(frozen=True, slots=True)
 class TrialJob:
-    """One trial to play. `attempts` counts earlier attempts that ended in a fault."""
+    """One trial to play. `attempts` counts earlier attempts that ended in a fault. `user_waits`: the user answers
+    asynchronously."""
 
     task_id: str
     trial: int
@@ -33,6 +34,7 @@ class TrialJob:
     split: str
     timeout_s: float
     attempts: int = 0
+    user_waits: bool = False
 
 
 @dataclass(slots=True)
@@ -85,8 +87,17 @@ async def play(env: Any, job: TrialJob, player: Callable[[Any, dict[str, Any]], 
         return job.timeout_s - (time.monotonic() - started)
 
     trial = Trial(job.task_id, job.trial, job.seed, attempts=job.attempts + 1)
-    with deadline(left()):
-        observation, info = env.reset(seed=job.seed, options={"task_id": job.task_id})
+    options = {"task_id": job.task_id}
+    try:
+        if job.user_waits:
+            async with asyncio.timeout(left()):
+                observation, info = await env.areset(seed=job.seed, options=options)
+        else:
+            with deadline(left()):
+                observation, info = env.reset(seed=job.seed, options=options)
+    except TimeoutError:
+        _fault(trial, "user", f"the user did not answer within the trial's {job.timeout_s:g} s", "timeout")
+        return _finished(trial, env, Usage(), started)
     trial.level = str(info.get("level", ""))
     if info.get("outcome") == "infra_error":
         _fault(trial, info["owner"], info["error"], info.get("reason") or "infra_error")
@@ -106,9 +117,18 @@ async def play(env: Any, job: TrialJob, player: Callable[[Any, dict[str, Any]], 
         except ContextOverflow as overflow:
             _truncated(trial, env, "context", str(overflow))
             break
-        watch("waiting", trial.turns, "environment")
-        with deadline(left()):
-            observation, reward, terminated, truncated, info = env.step(action)
+        try:
+            if job.user_waits:
+                watch("waiting", trial.turns, "user")
+                async with asyncio.timeout(left()):
+                    observation, reward, terminated, truncated, info = await env.astep(action)
+            else:
+                watch("waiting", trial.turns, "environment")
+                with deadline(left()):
+                    observation, reward, terminated, truncated, info = env.step(action)
+        except TimeoutError:
+            _fault(trial, "user", f"the user did not answer within the trial's {job.timeout_s:g} s", "timeout")
+            break
         _count(trial, action, info)
         if terminated or truncated:
             _scored(trial, float(reward), terminated, truncated, info)
@@ -150,7 +170,10 @@ def _fault(trial: Trial, owner: str, error: str, reason: str) -> None:
 
 
 def _finished(trial: Trial, env: Any, usage: Usage, started: float) -> Trial:
-    trial.tokens, trial.cost, trial.length_finishes = dict(usage.tokens), usage.cost, usage.length_finishes
+    parts = [usage, *([env.user.usage] if hasattr(env.user, "usage") else [])]
+    trial.tokens = {name: count for part in parts for name, count in part.tokens.items()}
+    trial.cost = None if any(part.cost is None for part in parts) else sum(part.cost or 0.0 for part in parts)
+    trial.length_finishes = usage.length_finishes
     trial.transcript = [as_json(message) for message in env.transcript]
     trial.wall_s = round(time.monotonic() - started, 3)
     return trial

@@ -86,6 +86,7 @@ class Request:
     max_turns: int
     max_errors: int
     trial_timeout_s: float
+    call_timeout_s: float
     concurrency: int
     budget: Budget
     prices: Prices
@@ -102,6 +103,7 @@ DEFAULTS: Mapping[str, Any] = {
     "max_turns": 60,
     "max_errors": 10,
     "trial_timeout_s": 600.0,
+    "call_timeout_s": 120.0,
     "concurrency": 8,
 }
 """For what the command line left open. Every limit is finite: a model that never stops must not burn a budget."""

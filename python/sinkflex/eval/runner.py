@@ -15,8 +15,7 @@ from typing import Any
 
 from sinkflex import envs
 from sinkflex.control import Control
-from sinkflex.envs.domain import InfraFault
-from sinkflex.envs.registry import MissingExtra, UnknownSuite
+from sinkflex.envs.domain import MakeUser
 from sinkflex.envs.seeds import episode_seed
 from sinkflex.events import Events
 from sinkflex.refusal import Refusal
@@ -24,8 +23,9 @@ from sinkflex.refusal import Refusal
 from .budget import Purse
 from .play import Player, Scripted, TrialJob, play
 from .report import report
-from .request import Request, identity, parse
+from .request import Endpoint, Request, identity, parse
 from .results import Results, Trial
+from .suite import choose_tasks, facts, load_domain, refuse, what_is_known
 
 MakePlayer = Callable[[TrialJob, Any, dict[str, Any]], Player]
 
@@ -34,12 +34,50 @@ MakePlayer = Callable[[TrialJob, Any, dict[str, Any]], Player]
 class Evaluation:
     request: Request
     domain: Any
-    make_env: Callable[[], Any]
     results: Results
     events: Events
     control: Control
     plan: dict[str, Any]
     purse: Purse = field(default_factory=Purse)
+    servers: dict[Endpoint, Any] = field(default_factory=dict)
+
+    def make_env(self) -> Any:
+        request = self.request
+        return envs.DualControlEnv(
+            self.domain,
+            split=request.split,
+            user=request.user.kind,
+            max_turns=request.max_turns,
+            max_errors=request.max_errors,
+            make_user=self._llm_user() if request.user.kind == "llm" else None,
+        )
+
+    def server(self, at: Endpoint, role: str) -> Any:
+        """The client for an endpoint, shared by all trials. `role` names its environment variable."""
+        from sinkflex.endpoint import ChatServer
+
+        if at not in self.servers:
+            keys = (f"SINKFLEX_{role}_API_KEY", "OPENAI_API_KEY")
+            self.servers[at] = ChatServer(at.url, at.model, keys, timeout_s=self.request.call_timeout_s)
+        return self.servers[at]
+
+    def _llm_user(self) -> MakeUser:
+        from .llm_user import LlmUser
+
+        request, domain = self.request, self.domain
+        if request.user.endpoint is None:
+            fix = "Name one with --user-endpoint URL --user-model NAME."
+            raise refuse("SF-EVAL-USER", "A user that is a language model needs an endpoint", fix, 2)
+        server = self.server(request.user.endpoint, "USER")
+        return lambda task, seed: LlmUser(
+            server,
+            domain.scenario(task),
+            domain.greeting(),
+            domain.user_tools,
+            seed=seed,
+            temperature=request.temperature,
+            prices=request.prices,
+        )
 
     def finished(self, trial: Trial) -> None:
         """One more trial: on the disk first, then told."""
@@ -75,21 +113,7 @@ def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
     header = identity(request, facts(domain, request))
     results = Results(request.results, header)
     try:
-        evaluation = Evaluation(
-            request,
-            domain,
-            lambda: envs.DualControlEnv(
-                domain,
-                split=request.split,
-                user=request.user.kind,
-                max_turns=request.max_turns,
-                max_errors=request.max_errors,
-            ),
-            results,
-            events,
-            control,
-            _plan(domain, request, ids),
-        )
+        evaluation = Evaluation(request, domain, results, events, control, what_is_known(domain, request, ids))
         jobs = list(_missing(evaluation, ids))
         evaluation.plan["done_before"] = evaluation.plan["total"] - len(jobs)
         events.emit("eval_plan", **_told(header), **evaluation.plan, concurrency=request.concurrency)
@@ -106,93 +130,6 @@ def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
     return 1 if stopped == "budget" else 0
 
 
-def load_domain(request: Request) -> Any:
-    """The suite's domain. Refusal for an unknown suite or a package that is absent."""
-    try:
-        domain = envs.domain(request.suite)
-    except UnknownSuite as error:
-        raise _refuse("SF-EVAL-SUITE", str(error), "Name one of these suites.", 2) from error
-    except MissingExtra as error:
-        raise _refuse("SF-EVAL-PACKAGE", str(error), "Run `sinkflex doctor --fix`.", 3) from error
-    except InfraFault as error:
-        raise _refuse("SF-EVAL-DATA", str(error), "Run `sinkflex doctor --fix`.", 3) from error
-    splits = domain.splits()
-    if request.split not in splits:
-        known = ", ".join(f"{name} ({count})" for name, count in splits.items())
-        raise _refuse("SF-EVAL-SPLIT", f"{request.suite} has no split {request.split!r}", f"It has {known}.", 2)
-    kinds = getattr(domain, "user_kinds", ("scripted",))
-    if request.user.kind not in kinds:
-        raise _refuse(
-            "SF-EVAL-USER", f"{request.suite} has no user {request.user.kind!r}", f"It has {', '.join(kinds)}.", 2
-        )
-    return domain
-
-
-def choose_tasks(domain: Any, request: Request) -> tuple[str, ...]:
-    """The tasks to play, in the suite's order. Refusal for ids that the split does not have."""
-    known = tuple(domain.task_ids(request.split))
-    if request.task_ids is not None:
-        unknown = [task for task in request.task_ids if task not in known]
-        if unknown:
-            example = ", ".join(known[:5])
-            raise _refuse(
-                "SF-EVAL-TASK",
-                f"Split {request.split} of {request.suite} has no task {unknown[0]!r}",
-                f"Its ids look like {example}; `--split` chooses another split.",
-                2,
-            )
-        wanted = set(request.task_ids)
-        return tuple(task for task in known if task in wanted)
-    return known[: request.tasks] if request.tasks is not None else known
-
-
-def facts(domain: Any, request: Request) -> dict[str, Any]:
-    """What a score of this suite depends on besides the request."""
-    prompt = getattr(domain, "prompt_sha256", lambda kind: None)
-    return {
-        "score_mode": request.score_mode or domain.score_mode,
-        "package": str(domain.version).partition(" ")[0],
-        "version": str(domain.version),
-        "data_sha256": domain.data_sha256(),
-        "prompt_sha256": prompt(request.user.kind),
-    }
-
-
-def _plan(domain: Any, request: Request, ids: Sequence[str]) -> dict[str, Any]:
-    """What is to be played, and what is known about these tasks before anybody plays."""
-    odd = getattr(domain, "known_odd", {})
-    noop = _doing_nothing(domain, request, ids)
-    dropped: Mapping[str, int] = domain.dropped_components() if hasattr(domain, "dropped_components") else {}
-    return {
-        "tasks": len(ids),
-        "trials": request.trials,
-        "total": len(ids) * request.trials,
-        "noop_mean": len(noop) / len(ids) if ids else None,
-        "noop_ids": list(noop),
-        "known_odd": {task: odd[task] for task in ids if task in odd},
-        "dropped_components": dict(dropped),
-        "notes": [],
-    }
-
-
-def _doing_nothing(domain: Any, request: Request, ids: Sequence[str]) -> tuple[str, ...]:
-    """The tasks that reward an agent which never acts, found by letting one play them against the scripted user."""
-    env = envs.DualControlEnv(domain, split=request.split, max_turns=request.max_turns, max_errors=request.max_errors)
-
-    async def reward(task_id: str) -> float | None:
-        job = TrialJob(
-            task_id, 0, episode_seed(request.seed, f"eval/{request.split}/{task_id}", 0), request.split, 60.0
-        )
-        player = Scripted(domain.agent("noop", domain.task(task_id), job.seed))
-        return (await play(env, job, lambda task, info: player, lambda *_: None)).reward
-
-    async def everyone() -> list[float | None]:
-        return [await reward(task_id) for task_id in ids]
-
-    rewards = asyncio.run(everyone())
-    return tuple(task_id for task_id, got in zip(ids, rewards, strict=True) if got == 1.0)
-
-
 def _missing(evaluation: Evaluation, ids: Sequence[str]) -> Iterator[TrialJob]:
     request, done = evaluation.request, evaluation.results.trials
     for task_id in ids:
@@ -203,7 +140,8 @@ def _missing(evaluation: Evaluation, ids: Sequence[str]) -> Iterator[TrialJob]:
                 continue
             seed = episode_seed(request.seed, f"eval/{request.split}/{task_id}", k)
             attempts = before.attempts if before is not None else 0
-            yield TrialJob(task_id, k, seed, request.split, request.trial_timeout_s, attempts)
+            waits = request.user.kind == "llm"
+            yield TrialJob(task_id, k, seed, request.split, request.trial_timeout_s, attempts, waits)
 
 
 def _play_all(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
@@ -216,20 +154,29 @@ def _play_all(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
 
 
 def make_player(evaluation: Evaluation) -> MakePlayer:
+    """How the agent of this evaluation is seated at a trial."""
     request, domain = evaluation.request, evaluation.domain
+    if request.agent.kind == "endpoint":
+        from .endpoint_player import EndpointPlayer
+
+        server = evaluation.server(Endpoint(request.agent.url or "", request.agent.model or ""), "AGENT")
+        return lambda job, task, info: EndpointPlayer(
+            server,
+            info,
+            temperature=request.temperature,
+            max_tokens=request.max_new_tokens,
+            seed=job.seed,
+            prices=request.prices,
+        )
     name = request.agent.name
     if request.agent.kind != "scripted" or name is None:
-        raise _refuse(
-            "SF-EVAL-AGENT",
-            f"An agent of kind {request.agent.kind!r} is not built yet",
-            "Use --agent, --model or --checkpoint.",
-            2,
-        )
+        fix = "Use --agent, --model, --checkpoint or --endpoint."
+        raise refuse("SF-EVAL-AGENT", f"An agent of kind {request.agent.kind!r} is not built yet", fix, 2)
     first = domain.task(next(iter(domain.task_ids(request.split))))
     try:
         domain.agent(name, first, 0)
     except KeyError as error:
-        raise _refuse("SF-EVAL-AGENT", str(error.args[0]), "Name one of these agents.", 2) from error
+        raise refuse("SF-EVAL-AGENT", str(error.args[0]), "Name one of these agents.", 2) from error
     return lambda job, task, info: Scripted(domain.agent(name, task, job.seed))
 
 
@@ -251,7 +198,7 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
             def watch(kind: str, turn: int, whom: str | None, job: TrialJob = job) -> None:
                 if evaluation.control.stop_requested:
                     raise _Stopped
-                if whom == "agent" and evaluation.request.agent.kind == "endpoint":
+                if evaluation.request.agent.kind == "endpoint" or job.user_waits:
                     evaluation.events.emit(
                         "trial", kind=kind, task_id=job.task_id, trial=job.trial, turn=turn, waiting_for=whom
                     )
@@ -266,9 +213,15 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
             evaluation.finished(trial)
             await asyncio.sleep(0)
 
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(min(evaluation.request.concurrency, len(jobs))):
-            lanes.create_task(lane())
+    try:
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(min(evaluation.request.concurrency, len(jobs))):
+                lanes.create_task(lane())
+    except* Refusal as refusals:
+        raise refusals.exceptions[0] from None  # one server, one reason: the first of the lanes speaks for all
+    finally:
+        for server in evaluation.servers.values():
+            await server.close()
     return "stop" if "stop" in ended else (ended[0] if ended else None)
 
 
@@ -289,8 +242,3 @@ def _told(header: Mapping[str, Any]) -> dict[str, Any]:
         "agent_kind": agent["kind"],
         "user": user["kind"],
     }
-
-
-def _refuse(code: str, what: str, fix: str, exit_code: Any) -> Refusal:
-    what = what if what.endswith(".") else f"{what}."
-    return Refusal(code, what, why="Nothing was played.", fix=fix, owner="env", exit_code=exit_code)

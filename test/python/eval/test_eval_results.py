@@ -35,7 +35,7 @@ def test_a_line_that_a_kill_cut_short_is_dropped_and_written_again(tmp_path: Pat
 
 def test_another_measurement_is_not_continued(tmp_path: Path) -> None:
     Results(tmp_path, HEADER).close()
-    with pytest.raises(Refusal, match="[Ss]eed was 0, now 1") as refused:
+    with pytest.raises(Refusal, match=r"[Ss]eed was 0, now 1") as refused:
         Results(tmp_path, {**HEADER, "seed": 1})
     assert refused.value.exit_code == 2
 

@@ -1,0 +1,112 @@
+"""The suite of an evaluation: which tasks are to be played, and what is known about them before anybody plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sinkflex import envs
+from sinkflex.envs.domain import InfraFault
+from sinkflex.envs.registry import MissingExtra, UnknownSuite
+from sinkflex.envs.seeds import episode_seed
+from sinkflex.refusal import Refusal
+
+from .play import Scripted, TrialJob, play
+from .request import Request
+
+
+def load_domain(request: Request) -> Any:
+    """The suite's domain. Refusal for an unknown suite or a package that is absent."""
+    try:
+        domain = envs.domain(request.suite)
+    except UnknownSuite as error:
+        raise refuse("SF-EVAL-SUITE", str(error), "Name one of these suites.", 2) from error
+    except MissingExtra as error:
+        raise refuse("SF-EVAL-PACKAGE", str(error), "Run `sinkflex doctor --fix`.", 3) from error
+    except InfraFault as error:
+        raise refuse("SF-EVAL-DATA", str(error), "Run `sinkflex doctor --fix`.", 3) from error
+    splits = domain.splits()
+    if request.split not in splits:
+        known = ", ".join(f"{name} ({count})" for name, count in splits.items())
+        raise refuse("SF-EVAL-SPLIT", f"{request.suite} has no split {request.split!r}", f"It has {known}.", 2)
+    kinds = (*getattr(domain, "user_kinds", ("scripted",)), *(("llm",) if hasattr(domain, "scenario") else ()))
+    if request.user.kind not in kinds:
+        raise refuse(
+            "SF-EVAL-USER", f"{request.suite} has no user {request.user.kind!r}", f"It has {', '.join(kinds)}.", 2
+        )
+    return domain
+
+
+def choose_tasks(domain: Any, request: Request) -> tuple[str, ...]:
+    """The tasks to play, in the suite's order. Refusal for ids that the split does not have."""
+    known = tuple(domain.task_ids(request.split))
+    if request.task_ids is not None:
+        unknown = [task for task in request.task_ids if task not in known]
+        if unknown:
+            example = ", ".join(known[:5])
+            raise refuse(
+                "SF-EVAL-TASK",
+                f"Split {request.split} of {request.suite} has no task {unknown[0]!r}",
+                f"Its ids look like {example}; `--split` chooses another split.",
+                2,
+            )
+        wanted = set(request.task_ids)
+        return tuple(task for task in known if task in wanted)
+    return known[: request.tasks] if request.tasks is not None else known
+
+
+def facts(domain: Any, request: Request) -> dict[str, Any]:
+    """What a score of this suite depends on besides the request."""
+    prompt = None
+    if request.user.kind == "llm" and request.user.endpoint is not None:
+        from .llm_user import prompt_sha256
+
+        prompt = prompt_sha256(request.user.endpoint.model)
+    return {
+        "score_mode": request.score_mode or domain.score_mode,
+        "package": str(domain.version).partition(" ")[0],
+        "version": str(domain.version),
+        "data_sha256": domain.data_sha256(),
+        "prompt_sha256": prompt,
+    }
+
+
+def what_is_known(domain: Any, request: Request, ids: Sequence[str]) -> dict[str, Any]:
+    """What is to be played, and what is known about these tasks before anybody plays."""
+    odd = getattr(domain, "known_odd", {})
+    noop = _doing_nothing(domain, request, ids)
+    dropped: Mapping[str, int] = domain.dropped_components() if hasattr(domain, "dropped_components") else {}
+    return {
+        "tasks": len(ids),
+        "trials": request.trials,
+        "total": len(ids) * request.trials,
+        "noop_mean": len(noop) / len(ids) if ids else None,
+        "noop_ids": list(noop),
+        "known_odd": {task: odd[task] for task in ids if task in odd},
+        "dropped_components": dict(dropped),
+        "notes": [],
+    }
+
+
+def _doing_nothing(domain: Any, request: Request, ids: Sequence[str]) -> tuple[str, ...]:
+    """The tasks that reward an agent which never acts, found by letting one play them against the scripted user."""
+    env = envs.DualControlEnv(domain, split=request.split, max_turns=request.max_turns, max_errors=request.max_errors)
+
+    async def reward(task_id: str) -> float | None:
+        job = TrialJob(
+            task_id, 0, episode_seed(request.seed, f"eval/{request.split}/{task_id}", 0), request.split, 60.0
+        )
+        player = Scripted(domain.agent("noop", domain.task(task_id), job.seed))
+        return (await play(env, job, lambda task, info: player, lambda *_: None)).reward
+
+    async def everyone() -> list[float | None]:
+        return [await reward(task_id) for task_id in ids]
+
+    rewards = asyncio.run(everyone())
+    return tuple(task_id for task_id, got in zip(ids, rewards, strict=True) if got == 1.0)
+
+
+def refuse(code: str, what: str, fix: str, exit_code: Any) -> Refusal:
+    what = what if what.endswith(".") else f"{what}."
+    return Refusal(code, what, why="Nothing was played.", fix=fix, owner="env", exit_code=exit_code)
