@@ -2,7 +2,7 @@
 
     eval.json      the identity (request.py): what a score of this folder means; written once, compared at a resume
     trials.jsonl   one finished trial a line, only ever appended to, on the disk before it is reported
-    report.json    the report, a function of the two above
+    report.json    the report, a function of the two above (simulations.json too: export.py)
 
 A line that a kill cut short is dropped when the folder is opened again. (task, trial) occurs once; a retried trial is
 a later line that replaces the earlier one, whose number of attempts it carries on.
@@ -101,8 +101,12 @@ class Results:
         self.trials[trial.key] = trial
 
     def write_report(self, report: Mapping[str, Any]) -> Path:
-        path = self.folder / REPORT
-        _replace(path, dict(report))
+        return self.write(REPORT, report)
+
+    def write(self, name: str, content: Mapping[str, Any]) -> Path:
+        """A file of the folder that follows from the trials, replaced as a whole."""
+        path = self.folder / name
+        _replace(path, dict(content))
         return path
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from sinkflex.events import Events
 from sinkflex.refusal import Refusal
 
 from .budget import Purse
+from .export import SIMULATIONS, simulations
 from .play import Player, Scripted, TrialJob, play
 from .report import report
 from .request import Endpoint, Request, identity, parse
@@ -122,6 +123,8 @@ def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
         trials = [trial for key, trial in results.trials.items() if key in wanted]
         summary = report(header, evaluation.plan, trials)
         path = results.write_report(summary)
+        if request.suite.startswith("tau2-"):
+            results.write(SIMULATIONS, simulations(header, evaluation.plan, domain, trials))
         events.emit("eval_report", report={**summary, "results_path": str(path.parent)})
     finally:
         results.close()
