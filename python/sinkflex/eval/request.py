@@ -71,7 +71,7 @@ class Prices:
 @dataclass(frozen=True, slots=True)
 class Request:
     suite: str
-    split: str
+    split: str  # "" until the suite has said which one is held out
     agent: AgentSpec
     user: UserSpec
     judge: Endpoint | None
@@ -113,7 +113,7 @@ def parse(raw: Mapping[str, Any]) -> Request:
     """The request in `raw` (the decoded eval.json). Refusal for values that only this side can judge."""
     given = {name: raw[name] if raw.get(name) is not None else value for name, value in DEFAULTS.items()}
     for name in ("max_new_tokens", "max_total_tokens", "max_turns", "max_errors", "concurrency", "trials"):
-        value = raw["trials"] if name == "trials" else given[name]
+        value = raw.get("trials", 1) if name == "trials" else given[name]
         if value < 1:
             raise _bad(name, value, "it must be at least 1")
     if given["trial_timeout_s"] <= 0 or given["temperature"] < 0:
@@ -127,7 +127,7 @@ def parse(raw: Mapping[str, Any]) -> Request:
     prices = raw.get("prices") or {}
     return Request(
         suite=raw["suite"],
-        split=raw["split"],
+        split=raw.get("split") or "",
         agent=_agent(agent),
         user=UserSpec(
             user.get("kind") or "scripted", Endpoint(user["url"], user["model"]) if user.get("url") else None
@@ -136,7 +136,7 @@ def parse(raw: Mapping[str, Any]) -> Request:
         score_mode=raw.get("score_mode"),
         task_ids=None if raw.get("task_ids") is None else tuple(str(i) for i in raw["task_ids"]),
         tasks=raw.get("tasks"),
-        trials=raw["trials"],
+        trials=raw.get("trials") or 1,
         seed=raw.get("seed") or 0,
         budget=Budget(budget.get("tokens"), budget.get("money")),
         prices=Prices(prices.get("prompt"), prices.get("completion")),

@@ -1,5 +1,6 @@
 """The results folder: what was measured so far, such that a kill at any moment neither repeats nor loses a trial.
 
+    request.json   what was asked for, written by the command line, to ask for it again
     eval.json      the identity (request.py): what a score of this folder means; written once, compared at a resume
     trials.jsonl   one finished trial a line, only ever appended to, on the disk before it is reported
     report.json    the report, a function of the two above (simulations.json too: export.py)
@@ -116,7 +117,7 @@ class Results:
     def _check_header(self, header: dict[str, Any]) -> None:
         path = self.folder / HEADER
         if not path.exists():
-            if (self.folder / TRIALS).exists() or any(self.folder.glob("*.json")):
+            if any((self.folder / name).exists() for name in (TRIALS, REPORT)):
                 raise Refusal(
                     "SF-EVAL-FOREIGN",
                     f"{self.folder} holds files of something else.",

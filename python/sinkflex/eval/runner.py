@@ -108,8 +108,7 @@ class Evaluation:
 
 def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
     """Returns the exit code: 0 when every trial is in the report, 1 when the budget ended it, 130 when stopped."""
-    request = parse(raw)
-    domain = load_domain(request)
+    domain, request = load_domain(parse(raw))
     ids = choose_tasks(domain, request)
     header = identity(request, facts(domain, request))
     results = Results(request.results, header)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sinkflex import envs
@@ -16,8 +17,9 @@ from .play import Scripted, TrialJob, play
 from .request import Request
 
 
-def load_domain(request: Request) -> Any:
-    """The suite's domain. Refusal for an unknown suite or a package that is absent."""
+def load_domain(request: Request) -> tuple[Any, Request]:
+    """The suite's domain, and the request with its split chosen: what is held out, unless one was named. Refusal for an
+    unknown suite or a package that is absent."""
     try:
         domain = envs.domain(request.suite)
     except UnknownSuite as error:
@@ -27,6 +29,8 @@ def load_domain(request: Request) -> Any:
     except InfraFault as error:
         raise refuse("SF-EVAL-DATA", str(error), "Run `sinkflex doctor --fix`.", 3) from error
     splits = domain.splits()
+    if request.split == "":
+        request = replace(request, split=next(name for name in ("test", "report", *splits) if name in splits))
     if request.split not in splits:
         known = ", ".join(f"{name} ({count})" for name, count in splits.items())
         raise refuse("SF-EVAL-SPLIT", f"{request.suite} has no split {request.split!r}", f"It has {known}.", 2)
@@ -35,7 +39,7 @@ def load_domain(request: Request) -> Any:
         raise refuse(
             "SF-EVAL-USER", f"{request.suite} has no user {request.user.kind!r}", f"It has {', '.join(kinds)}.", 2
         )
-    return domain
+    return domain, request
 
 
 def choose_tasks(domain: Any, request: Request) -> tuple[str, ...]:
