@@ -18,7 +18,7 @@ export function reportRows(record: BenchRecord, state: BenchState, look: Look & 
   const processor = byProcessor(record);
   const table = cells.length === 0 ? [] : cellTable(cells, { what: record.what, processor, width: look.width, paint });
   if (look.quiet) return table;
-  const counted = conventions(record, cells, look, paint);
+  const counted = conventions(record, cells, table[0] ?? "", look, paint);
   return join([ending(state, paint), table, reasons(cells, table, look), slopes(record, look, paint), counted]);
 }
 
@@ -66,18 +66,20 @@ function slopes({ slopes: list }: BenchRecord, { width }: Look, paint: Paint): s
   });
 }
 
-/** How the figures were counted; only what the table shows. */
-function conventions(record: BenchRecord, cells: readonly Cell[], look: Look, paint: Paint): string[] {
+/** How the figures were counted; only of the columns that the table has (`head`). */
+function conventions(record: BenchRecord, cells: readonly Cell[], head: string, look: Look, paint: Paint): string[] {
   const measured = cells.filter((cell) => cell.status === "ok");
   if (measured.length === 0) return [];
-  const has = (value: (cell: Cell) => unknown) => measured.some((cell) => typeof value(cell) === "number");
+  const like = `${baseline(record.what)} of the same length${measured.some((cell) => cell.window) ? " and window" : ""}`;
+  const processor = byProcessor(record) && measured.some((cell) => typeof cell.cpu_ms === "number");
   const text = [
-    `Times are medians of ${repetitions(measured)}, the spread is (largest - smallest) / median.`,
-    has((cell) => cell.tflops_fwd) && "TFLOP/s: full causal as S^2 / 2 pairs, backward as 2.5 x forward.",
+    `Times are medians of ${repetitions(measured)}${head.includes("spread") ? ", the spread is (largest - smallest) / median." : "."}`,
+    head.includes("TF") &&
+      record.what === "attention" &&
+      "TFLOP/s: full causal as S^2 / 2 pairs, backward as 2.5 x forward.",
     "Peak: forward and backward, above the inputs.",
-    has((cell) => cell.floor_bytes) && "Floor: the least that the backward pass must hold.",
-    `Ratios (x) are to ${baseline(record.what)} of the same length${has((cell) => cell.window) ? " and window" : ""}` +
-      (byProcessor(record) && has((cell) => cell.cpu_ms) ? ", those of time by process-CPU time." : "."),
+    head.includes("x floor") && "Floor: the least that the backward pass must hold.",
+    `Ratios are to ${like}${processor ? ", those of time by process-CPU time." : "."}`,
   ];
   const label = look.width < 40 ? "" : "counted   ";
   return wrapText(text.filter(Boolean).join(" "), look.width - label.length).map(

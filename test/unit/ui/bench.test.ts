@@ -13,6 +13,7 @@ import { benched, benchRecord, cell, stateOf, without } from "../../fixtures/ben
 import type { Script } from "../../fixtures/events.js";
 
 const paint = painter(false);
+const flat = (text: string) => text.replaceAll(/\s+/g, " ");
 const reason = "not tried: it needs 34.4 GB, and 21.0 GB are free";
 const both = (seq: number, changes: Partial<Cell> = {}) => [cell(seq, "eager", changes), cell(seq, "flash", changes)];
 const cells = [...both(2048), without(4096, "eager", "does_not_fit", reason), cell(4096, "flash")];
@@ -270,11 +271,16 @@ describe("the report", () => {
     );
   });
 
-  it("says how it was counted", () => {
-    expect(report(cells).join(" ").replaceAll(/\s+/g, " ")).toContain(
+  it("says how it was counted, of the columns that are shown", () => {
+    const counted = (width: number) => flat(report(cells, { width }).join(" ")).replace(/^.*counted/, "counted");
+    expect(counted(160)).toBe(
       "counted Times are medians of 5 repetitions, the spread is (largest - smallest) / median. TFLOP/s: full causal as " +
         "S^2 / 2 pairs, backward as 2.5 x forward. Peak: forward and backward, above the inputs. Floor: the least that the " +
-        "backward pass must hold. Ratios (x) are to eager of the same length, those of time by process-CPU time.",
+        "backward pass must hold. Ratios are to eager of the same length, those of time by process-CPU time.",
+    );
+    expect(counted(60)).toBe(
+      "counted Times are medians of 5 repetitions. Peak: forward and backward, above the inputs. Ratios are to eager of the " +
+        "same length, those of time by process-CPU time.",
     );
     const mixed = [cell(2048, "eager", { repetitions: 20 }), cell(4096, "eager", { repetitions: 3 })];
     expect(report(mixed).join(" ")).toContain("medians of 3 to 20 repetitions");
