@@ -1,4 +1,4 @@
-"""The worker: `python -P -m sinkflex train|eval REQUEST_JSON`. See README.md for the picture of the house.
+"""The worker: `python -P -m sinkflex train|eval|bench REQUEST_JSON`. See README.md for the picture of the house.
 
 `hello` is out before torch is imported, so that the command line knows within milliseconds that Python is up. Every
 way to end becomes one `end` event and one exit code: 0 completed · 1 failed · 2 a config only Python can judge ·
@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -P -m sinkflex", description="The SinkFlex worker.", allow_abbrev=False
     )
-    parser.add_argument("verb", choices=["train", "eval"])
-    parser.add_argument("run_json", type=Path)
+    parser.add_argument("verb", choices=["train", "eval", "bench"])
+    parser.add_argument("request", type=Path, help="run.json of a run; what the command line wrote for another verb")
     parser.add_argument(
         "--events",
         type=Path,
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     control.start()
     beat = Beat(events)
     try:
-        code = _run(options.verb, options.run_json, events, control, beat)
+        code = _run(options.verb, options.request, events, control, beat)
     except KeyboardInterrupt:
         code = _end(events, "stopped", 130)
     except Terminated as order:
@@ -76,11 +76,9 @@ def _run(verb: str, path: Path, events: Events, control: Control, beat: Beat) ->
         seed=config.get("seed") if isinstance(config, dict) else None,
     )
     beat.start()
-    if verb == "eval":
+    if verb != "train":
         events.enter("loading", 0)
-        from sinkflex.eval.runner import evaluate
-
-        code: int = evaluate(raw, events, control)
+        code = _eval(raw, events, control) if verb == "eval" else _bench(raw, events, control)
         if not events.ended:
             _end(events, {130: "stopped"}.get(code, "completed"), code)
         return code
@@ -93,6 +91,19 @@ def _run(verb: str, path: Path, events: Events, control: Control, beat: Beat) ->
     if not events.ended:
         _end(events, {0: "completed", 130: "stopped"}.get(code, "failed"), code)
     return code
+
+
+def _eval(raw: dict[str, Any], events: Events, control: Control) -> int:
+    from sinkflex.eval.runner import evaluate
+
+    code: int = evaluate(raw, events, control)
+    return code
+
+
+def _bench(raw: dict[str, Any], events: Events, control: Control) -> int:
+    from sinkflex.bench.run import bench
+
+    return bench(raw, events, control)
 
 
 def _resumed_from(run: Run) -> str | None:

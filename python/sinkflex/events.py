@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 64 * 1024
 BEAT_SECONDS = 5.0
 _SHORT_TEXT = 512
 
-Phase = Literal["loading", "warm_start", "rollout", "update", "eval", "checkpoint", "stopping"]
+Phase = Literal["loading", "warm_start", "rollout", "update", "eval", "bench", "checkpoint", "stopping"]
 
 
 @dataclass(slots=True)

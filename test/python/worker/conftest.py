@@ -35,7 +35,13 @@ class Worker:
     """A worker whose training loop is `loop` (source of a module with `train`); None runs the real module."""
 
     def __init__(
-        self, loop: str | None, run_json: Path, *, arguments: tuple[str, ...] = (), early: bytes = b""
+        self,
+        loop: str | None,
+        run_json: Path,
+        *,
+        arguments: tuple[str, ...] = (),
+        early: bytes = b"",
+        verb: str = "train",
     ) -> None:
         self.read_fd, write_fd = os.pipe()
         control_fd, self.control_fd = os.pipe()
@@ -43,7 +49,7 @@ class Worker:
             os.write(self.control_fd, early)
         head = ["-m", "sinkflex"] if loop is None else ["-c", STUB, loop]
         self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", SHIFT, str(write_fd), sys.executable, "-P", *head, "train", str(run_json),
+            [sys.executable, "-S", "-c", SHIFT, str(write_fd), sys.executable, "-P", *head, verb, str(run_json),
              *arguments],
             stdin=control_fd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(write_fd,),
             start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},

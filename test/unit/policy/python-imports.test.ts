@@ -96,6 +96,26 @@ describe("the rooms of python/sinkflex", () => {
     expect(breaches(others, (name) => !inside(name, ["sinkflex.train"]))).toEqual([]);
   });
 
+  it("bench sees the kernels' interface, policy's attention, and the worker's channels", () => {
+    const open = ["sinkflex.bench", "sinkflex.kernels.api", "sinkflex.policy.attention"];
+    const channels = ["sinkflex.events", "sinkflex.control", "sinkflex.__version__"];
+    expect(breaches(within("sinkflex.bench"), ownOnly([...open, ...channels]))).toEqual([]);
+  });
+
+  it("of bench, what starts the cells needs no kernels and no library but torch's view of the device", () => {
+    const measuring = ["attention", "attention_check", "log_prob", "model", "ledger", "measure"];
+    const inCells = measuring.map((name) => `sinkflex.bench.${name}`);
+    const parent = (name: string) =>
+      inside(name, ["sinkflex.bench"]) && !inside(name, [...inCells, "sinkflex.bench.cell"]);
+    const heavy = ["sinkflex.kernels", "sinkflex.policy", "transformers", "peft", "fla", "triton", ...inCells];
+    expect(breaches(parent, (name) => !inside(name, heavy))).toEqual([]);
+  });
+
+  it("nobody but the entry point sees bench", () => {
+    const others = (name: string) => !inside(name, ["sinkflex.bench", "sinkflex.__main__"]);
+    expect(breaches(others, (name) => !inside(name, ["sinkflex.bench"]))).toEqual([]);
+  });
+
   it("what runs before `hello` needs the standard library only", () => {
     const early = ["sinkflex.config", "sinkflex.events", "sinkflex.control", "sinkflex.refusal"];
     const heavy = ["torch", "transformers", "numpy", "gymnasium", "safetensors", "tokenizers"];
