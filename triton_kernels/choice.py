@@ -7,6 +7,8 @@ Nothing heavy is imported here: an implementation is loaded when it is first use
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -75,11 +77,31 @@ def _flex_refusal(request: Request) -> str | None:
     return None
 
 
+def _triton_refusal(request: Request) -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "triton needs the package triton, which is not installed here"
+    if request.device.type == "cpu":
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            return "triton runs on a CPU only under its interpreter, for tests (TRITON_INTERPRET=1)"
+        if request.dtype not in (torch.float32, torch.float16):
+            return f"triton's interpreter multiplies float32 and float16, not {request.dtype}"
+    elif request.device.type != "cuda":
+        return f"triton does not run on {request.device}"
+    elif torch.cuda.is_available() and torch.cuda.get_device_capability(request.device) < (8, 0):
+        return "triton needs compute capability 8.0 or later (Ampere)"
+    if request.dtype == torch.float64:
+        return f"triton computes in float32 at most, not {request.dtype}"
+    if request.head_dim is not None and not 1 <= request.head_dim <= 128:
+        return f"triton needs a head_dim of 1 to 128, not {request.head_dim}"
+    return None
+
+
 # Why an implementation cannot honour a request, or None. The order is the one in which errors list them.
 REFUSALS: Mapping[str, Callable[[Request], str | None]] = {
     "eager": _eager_refusal,
     "flash": _flash_refusal,
     "flex": _flex_refusal,
+    "triton": _triton_refusal,
 }
 IMPLS = tuple(REFUSALS)
 
@@ -87,6 +109,7 @@ IMPLS = tuple(REFUSALS)
 AUTO_ORDER: Mapping[str, Mapping[str, str]] = {
     "cpu": {"flash": "linear memory on the CPU, with and without sinks and windows"},
     "cuda": {
+        "triton": "linear memory on a GPU, every mask; the order of implementations there is not measured yet",
         "flex": "linear memory on a GPU, every mask; the order of implementations there is not measured yet",
         "flash": "linear memory on a GPU, every mask; the order of implementations there is not measured yet",
     },
