@@ -7,9 +7,12 @@ import { homedir } from "node:os";
 import { resolve } from "node:path";
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { benchGrammar } from "./bench/grammar.js";
+import { evalGrammar } from "./eval/grammar.js";
 import type {
   BenchOptions,
   DoctorOptions,
+  EvalCompareOptions,
+  EvalOptions,
   GlobalOptions,
   RunsOptions,
   SchemaOptions,
@@ -24,9 +27,10 @@ Examples:
   sinkflex train --resume latest
   sinkflex runs show latest
   sinkflex bench --seq 4096 8192
+  sinkflex eval tau2-retail --agent expert
 
 Exit codes:
-  0 done   1 run failed   2 usage or config   3 not ready
+  0 done   1 run failed   2 usage or config   3 not ready   4 input needed
   70 bug   130 stopped by you   143 stopped by SIGTERM`;
 
 /** How writing fails when the reader went away: a pipe, or a window that was closed. */
@@ -99,6 +103,23 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
     const options: BenchOptions = { ...globals(command), ...typed, yes };
     return settle(import("./commands/bench.js").then(({ run }) => run(options)));
   });
+
+  const evaluation = evalGrammar(program.command("eval"), absolute).action(
+    (suite: string | undefined, _: unknown, command: Command) => {
+      const { yes = false, ...typed } = command.opts();
+      const options: EvalOptions = { ...globals(command), ...given({ suite }), ...typed, yes };
+      return settle(import("./commands/eval.js").then(({ run }) => run(options)));
+    },
+  );
+  evaluation
+    .command("compare")
+    .description("the difference between two evaluations, paired by task, with an interval")
+    .argument("<base>", "a results folder")
+    .argument("<candidate>", "a results folder")
+    .action((base: string, candidate: string, _: unknown, command: Command) => {
+      const options: EvalCompareOptions = { ...globals(command), base, candidate, yes: false };
+      return settle(import("./commands/eval-compare.js").then(({ run }) => run(options)));
+    });
 
   const runs = program.command("runs").description("list, show or follow runs");
   const runsAction = (options: Omit<RunsOptions, keyof GlobalOptions>, command: Command) =>

@@ -13,6 +13,7 @@ export const EXIT = {
   failed: 1,
   usage: 2,
   environment: 3,
+  input: 4,
   bug: 70,
   interrupted: 130,
   terminated: 143,
@@ -64,6 +65,10 @@ const EXIT_OF_CODE = {
   "SF-BENCH-OUT": EXIT.usage,
   "SF-BENCH-RECORD": EXIT.usage,
   "SF-BENCH-OTHER": EXIT.usage,
+  // an evaluation
+  "SF-EVAL-CHECKPOINT": EXIT.usage,
+  "SF-EVAL-NO-RESULTS": EXIT.usage,
+  "SF-EVAL-NO-AGENT": EXIT.input,
   // the worker
   "SF-WORKER-FAILED": EXIT.failed,
   "SF-WORKER-DIED": EXIT.failed,

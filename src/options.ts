@@ -69,6 +69,46 @@ export interface BenchOptions extends GlobalOptions {
   yes: boolean;
 }
 
+/** As typed: src/eval/request.ts judges the words and numbers. */
+export interface EvalOptions extends GlobalOptions {
+  suite?: string;
+  agent?: string;
+  checkpoint?: string;
+  /** Absolute path of a model folder. */
+  model?: string;
+  endpoint?: string;
+  modelName?: string;
+  split?: string;
+  tasks?: string;
+  task?: string[];
+  trials?: string;
+  concurrency?: string;
+  user?: string;
+  userEndpoint?: string;
+  userModel?: string;
+  temperature?: string;
+  maxNewTokens?: string;
+  maxTurns?: string;
+  trialTimeout?: string;
+  budget?: string;
+  prices?: string;
+  seed?: string;
+  /** Absolute path of the results folder. */
+  out?: string;
+  /** Absolute path of a results folder to go on with. */
+  resume?: string;
+  retryErrors?: boolean;
+  /** Answer yes to every question. */
+  yes: boolean;
+}
+
+export interface EvalCompareOptions extends GlobalOptions {
+  /** Results folders as typed. */
+  base: string;
+  candidate: string;
+  yes: boolean;
+}
+
 export interface SchemaOptions extends GlobalOptions {
   markdown: boolean;
 }

@@ -9,6 +9,7 @@
  */
 import { z } from "zod";
 import { benchKinds } from "./bench.js";
+import { comparisonSchema, evalPlanShape, reportSchema, trialShape } from "./eval.js";
 
 /** The major version of the protocol that this command line speaks. */
 export const PROTOCOL_VERSION = 1;
@@ -115,6 +116,10 @@ export const eventSchema = z.discriminatedUnion("type", [
     turns_per_episode: optional,
   }),
   benchEvent,
+  event("eval_plan", evalPlanShape),
+  event("trial", trialShape),
+  event("eval_report", { report: reportSchema }),
+  event("eval_comparison", { comparison: comparisonSchema }),
   event("checkpoint", { step: z.int(), path: z.string(), bytes: z.number() }),
   event("beat", {
     phase: z.string(),

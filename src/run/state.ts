@@ -213,7 +213,7 @@ function apply(state: State, event: Event): State {
       return { ...state, warnings: warned(state.warnings, event) };
     case "end":
       return { ...state, end: event, status: event.status };
-    case "bench":
+    default: // of other verbs
       return state;
   }
 }

@@ -1,7 +1,8 @@
 """Two evaluations side by side: the difference on the trials that both have, with an interval, and who flipped.
 
 Paired by task: each task enters with the difference of its mean rewards, over the tasks that both evaluations scored;
-tasks missing on one side are named, never silently averaged over. The interval is a 95 % bootstrap over tasks.
+tasks missing on one side are named, never silently averaged over. The interval is a 95 % bootstrap over tasks. With
+nothing in common there are no figures (None).
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ def compare(base: Mapping[Key, Trial], candidate: Mapping[Key, Trial]) -> dict[s
     }
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
+def _interval(values: list[float]) -> tuple[float | None, float | None]:
     if not values:
-        return math.nan, math.nan
+        return None, None
     dice = random.Random(0)
     draws = sorted(math.fsum(dice.choices(values, k=len(values))) / len(values) for _ in range(_DRAWS))
     return draws[round(0.025 * (_DRAWS - 1))], draws[round(0.975 * (_DRAWS - 1))]
 
 
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
+def _mean(values: list[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

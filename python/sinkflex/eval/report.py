@@ -50,7 +50,7 @@ def report(identity: Mapping[str, Any], plan: Mapping[str, Any], trials: Sequenc
     scored = [t for t in trials if t.reward is not None]
     rewards = by_task(scored)
     means = [math.fsum(values) / len(values) for values in rewards.values()]
-    low, high = mean_interval(means)
+    low, high = (None if math.isnan(bound) else bound for bound in mean_interval(means))
     hats, intervals, short = _pass_hats(rewards, plan["trials"])
     faults: dict[str, int] = {}
     for trial in trials:
@@ -67,7 +67,7 @@ def report(identity: Mapping[str, Any], plan: Mapping[str, Any], trials: Sequenc
         "score_mode": identity.get("score_mode"),
         "tasks": plan["tasks"],
         "trials": plan["trials"],
-        "mean": _mean(means),
+        "mean": _mean(means) if means else None,
         "ci_low": low,
         "ci_high": high,
         "pass_hat": hats,

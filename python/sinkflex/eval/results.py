@@ -1,6 +1,6 @@
 """The results folder: what was measured so far, such that a kill at any moment neither repeats nor loses a trial.
 
-    request.json   what was asked for, written by the command line, to ask for it again
+    request.json   what was asked for last, to ask for it again
     eval.json      the identity (request.py): what a score of this folder means; written once, compared at a resume
     trials.jsonl   one finished trial a line, only ever appended to, on the disk before it is reported
     report.json    the report, a function of the two above (simulations.json too: export.py)
@@ -21,7 +21,7 @@ from typing import Any
 
 from sinkflex.refusal import Refusal
 
-HEADER, TRIALS, REPORT = "eval.json", "trials.jsonl", "report.json"
+HEADER, TRIALS, REPORT, REQUEST = "eval.json", "trials.jsonl", "report.json", "request.json"
 Key = tuple[str, int]
 
 

@@ -11,6 +11,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sinkflex import envs
@@ -21,11 +22,12 @@ from sinkflex.events import Events
 from sinkflex.refusal import Refusal
 
 from .budget import Purse
+from .compare import compare_folders
 from .export import SIMULATIONS, simulations
 from .play import Player, Scripted, TrialJob, play
 from .report import report
 from .request import Endpoint, Request, identity, parse
-from .results import Results, Trial
+from .results import REQUEST, Results, Trial
 from .suite import choose_tasks, facts, load_domain, refuse, what_is_known
 
 MakePlayer = Callable[[TrialJob, Any, dict[str, Any]], Player]
@@ -107,17 +109,24 @@ class Evaluation:
 
 
 def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
-    """Returns the exit code: 0 when every trial is in the report, 1 when the budget ended it, 130 when stopped."""
+    """Returns the exit code: 0 when every trial is in the report, 1 when the budget ended it, 130 when stopped. A request
+    to `compare` two results folders is answered with their comparison."""
+    if "compare" in raw:
+        base, candidate = (Path(raw["compare"][name]) for name in ("base", "candidate"))
+        events.emit("eval_comparison", comparison=compare_folders(base, candidate))
+        return 0
     domain, request = load_domain(parse(raw))
     ids = choose_tasks(domain, request)
     header = identity(request, facts(domain, request))
     results = Results(request.results, header)
+    results.write(REQUEST, raw)
     try:
         evaluation = Evaluation(request, domain, results, events, control, what_is_known(domain, request, ids))
         jobs = list(_missing(evaluation, ids))
         evaluation.plan["done_before"] = evaluation.plan["total"] - len(jobs)
+        seat = None if request.agent.kind in ("model", "checkpoint") else make_player(evaluation)
         events.emit("eval_plan", **_told(header), **evaluation.plan, concurrency=request.concurrency)
-        stopped = _play_all(evaluation, jobs)
+        stopped = _play_all(evaluation, jobs, seat)
         wanted = {(i, k) for i in ids for k in range(request.trials)}
         trials = [trial for key, trial in results.trials.items() if key in wanted]
         summary = report(header, evaluation.plan, trials)
@@ -146,13 +155,13 @@ def _missing(evaluation: Evaluation, ids: Sequence[str]) -> Iterator[TrialJob]:
             yield TrialJob(task_id, k, seed, request.split, request.trial_timeout_s, attempts, waits)
 
 
-def _play_all(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
-    """Plays the jobs; returns None, or why it ended early: "stop" or "budget"."""
-    if evaluation.request.agent.kind in ("model", "checkpoint"):
+def _play_all(evaluation: Evaluation, jobs: Sequence[TrialJob], seat: MakePlayer | None) -> str | None:
+    """Plays the jobs; returns None, or why it ended early: "stop" or "budget". No seat: a model of our own plays."""
+    if seat is None:
         from .policy_player import play_policy
 
         return play_policy(evaluation, jobs)
-    return asyncio.run(_play_concurrently(evaluation, jobs, make_player(evaluation)))
+    return asyncio.run(_play_concurrently(evaluation, jobs, seat))
 
 
 def make_player(evaluation: Evaluation) -> MakePlayer:
@@ -178,7 +187,8 @@ def make_player(evaluation: Evaluation) -> MakePlayer:
     try:
         domain.agent(name, first, 0)
     except KeyError as error:
-        raise refuse("SF-EVAL-AGENT", str(error.args[0]), "Name one of these agents.", 2) from error
+        what = f"{request.suite} has no agent {name!r}"
+        raise refuse("SF-EVAL-AGENT", what, "gold, noop, random and expert are in every suite.", 2) from error
     return lambda job, task, info: Scripted(domain.agent(name, task, job.seed))
 
 

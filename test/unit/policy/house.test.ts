@@ -151,7 +151,8 @@ describe("the lock files", () => {
   it("pin every package to one version, without hashes or addresses, in order", () => {
     for (const name of locks) {
       expect(lines(name).length).toBeGreaterThan(0);
-      for (const line of lines(name)) expect(line).toMatch(/^[a-z0-9]+(-[a-z0-9]+)*==\d[\w.+]*$/);
+      for (const line of lines(name))
+        expect(line).toMatch(/^[a-z0-9]+(-[a-z0-9]+)*==\d[\w.+]*( ; sys_platform == "linux")?$/);
       expect(names(name)).toEqual([...names(name)].sort());
     }
   });

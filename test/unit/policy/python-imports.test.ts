@@ -28,7 +28,7 @@ const ownOnly = (packages: readonly string[]) => (name: string) =>
   !inside(name, ["sinkflex"]) || inside(name, [...packages, "sinkflex.refusal"]);
 
 const STANDARD =
-  /^(__future__|abc|collections|contextlib|dataclasses|enum|functools|itertools|math|typing|types|warnings|weakref|operator)(\.|$)/;
+  /^(__future__|abc|collections|contextlib|dataclasses|enum|functools|importlib|itertools|os|math|typing|types|warnings|weakref|operator)(\.|$)/;
 
 describe("the rooms of python/sinkflex", () => {
   it("are all read", () => {
@@ -74,6 +74,13 @@ describe("the rooms of python/sinkflex", () => {
       .filter((name) => inside(name, ["sinkflex.algorithms"]))
       .flatMap((name) => graph[name]?.calls ?? []);
     expect(calls.filter((call) => impure.test(call))).toEqual([]);
+  });
+
+  it("nobody sees eval or bench, which see no training", () => {
+    const others = (name: string) => !inside(name, ["sinkflex.eval", "sinkflex.bench", "sinkflex.__main__"]);
+    expect(breaches(others, (name) => !inside(name, ["sinkflex.eval", "sinkflex.bench"]))).toEqual([]);
+    const training = (name: string) => !inside(name, ["sinkflex.train", "sinkflex.algorithms"]);
+    expect(breaches(within("sinkflex.eval", "sinkflex.bench"), training)).toEqual([]);
   });
 
   it("envs see nothing of the learning side", () => {

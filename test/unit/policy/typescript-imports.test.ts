@@ -17,6 +17,7 @@ function breaches(folder: string, allowed: (target: string, typeOnly: boolean) =
     );
 }
 
+const PICTURES = ["ui", "ui/bench", "ui/eval"];
 const OUTSIDE_WORLD = /^node:(fs|child_process|net|http|https|dgram|worker_threads|cluster)/;
 
 describe("the rooms of src/", () => {
@@ -27,11 +28,14 @@ describe("the rooms of src/", () => {
     for (const { target } of seen) if (target.startsWith("src/")) expect(sources).toContain(target);
   });
 
-  it("ui sees run and bench, and of protocol only types; no process, command, file or child process", () => {
+  it("ui sees run, bench and eval, and of protocol only types; no process, command, file or child process", () => {
     const allowed = (target: string, typeOnly: boolean) => {
       if (target.startsWith("src/protocol/")) return typeOnly;
       if (target.startsWith("src/"))
-        return ["ui", "ui/bench", "run", "bench"].includes(room(target)) || (typeOnly && room(target) === "root");
+        return (
+          ["ui", "ui/bench", "ui/eval", "run", "bench", "eval"].includes(room(target)) ||
+          (typeOnly && room(target) === "root")
+        );
       return !OUTSIDE_WORLD.test(target);
     };
     expect(breaches("ui", allowed)).toEqual([]);
@@ -48,27 +52,32 @@ describe("the rooms of src/", () => {
   });
 
   it("run sees neither ui nor process", () => {
-    expect(breaches("run", (target) => !["ui", "ui/bench", "process", "commands"].includes(room(target)))).toEqual([]);
+    expect(breaches("run", (target) => ![...PICTURES, "process", "commands"].includes(room(target)))).toEqual([]);
   });
 
   it("bench sees neither ui nor process, and of run only types and files that are replaced as a whole", () => {
     const allowed = (target: string, typeOnly: boolean) => {
       if (room(target) === "run") return typeOnly || ["src/run/whole.ts", "src/run/warnings.ts"].includes(target);
-      return !["ui", "ui/bench", "process", "commands", "config"].includes(room(target));
+      return ![...PICTURES, "process", "commands", "config"].includes(room(target));
     };
     expect(breaches("bench", allowed)).toEqual([]);
   });
 
-  it("of training and benchmarks, neither's pictures see the other's", () => {
+  it("eval sees neither ui nor process", () => {
+    expect(
+      breaches("eval", (target) => ![...PICTURES, "process", "commands", "config"].includes(room(target))),
+    ).toEqual([]);
+  });
+
+  it("of training, benchmarks and evaluations, no one's pictures see another's", () => {
     const training = ["view", "header", "summary", "plan", "runs", "episode"].map((name) => `src/ui/${name}.ts`);
     expect(breaches("ui/bench", (target) => !training.includes(target))).toEqual([]);
-    expect(breaches("run", (target) => room(target) !== "bench")).toEqual([]);
+    expect(breaches("ui/eval", (target) => !training.includes(target) && room(target) !== "ui/bench")).toEqual([]);
+    expect(breaches("run", (target) => !["bench", "eval"].includes(room(target)))).toEqual([]);
   });
 
   it("process sees neither ui nor config: what it needs of them is handed to it", () => {
-    expect(breaches("process", (target) => !["ui", "ui/bench", "config", "commands"].includes(room(target)))).toEqual(
-      [],
-    );
+    expect(breaches("process", (target) => ![...PICTURES, "config", "commands"].includes(room(target)))).toEqual([]);
   });
 
   it("only cli.ts sees commands, and loads them lazily", () => {
@@ -93,6 +102,10 @@ describe("pure sources", () => {
     "src/ui/bench/view.ts",
     "src/ui/bench/report.ts",
     "src/ui/bench/compare.ts",
+    "src/eval/state.ts",
+    "src/eval/request.ts",
+    "src/ui/eval/view.ts",
+    "src/ui/eval/report.ts",
     "src/config/diagnose.ts",
     "src/process/checks.ts",
   ]) {

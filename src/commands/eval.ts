@@ -1,0 +1,120 @@
+/** `sinkflex eval`: an agent plays a suite; trials go to a folder, their report to the screen. */
+import { existsSync, mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { EXIT, UserError } from "../errors.js";
+import { checkpointOf, newestCheckpoint, settingsOf } from "../eval/agents.js";
+import { type AgentRequest, type Asked, type EvalRequest, evalRequest, type NamedAgent } from "../eval/request.js";
+import type { EvalOptions } from "../options.js";
+import { lastWords } from "../process/ending.js";
+import { type Played, playEvaluation } from "../process/eval.js";
+import { resolvePython } from "../process/python.js";
+import { cannotWrite, defaultRoot, readJson, runName, shownPath, writeJson } from "../run/dir.js";
+import { evalReportRows } from "../ui/eval/report.js";
+import { evalPicture } from "../ui/eval/view.js";
+import { screenFor } from "../ui/screens.js";
+
+const HINT = "Ctrl-C: stop after this turn; what is finished is kept and can be resumed";
+const ASKED = ".asked.json"; // the worker keeps it as REQUEST once the folder has turned out to be its own
+const REQUEST = "request.json";
+const WIDEST = 120;
+
+export async function run(options: EvalOptions): Promise<number> {
+  const root = options.runs ?? defaultRoot();
+  const request = options.resume === undefined ? await fresh(options, root) : again(options, options.resume);
+  const python = await resolvePython({ ...options, python: options.python });
+  try {
+    mkdirSync(request.results, { recursive: true });
+  } catch (error) {
+    throw cannotWrite(request.results, error);
+  }
+  writeJson(join(request.results, ASKED), request);
+
+  const screen = screenFor(process.stdout, process.stderr, options, process.env, HINT, evalPicture);
+  const folder = shownPath(request.results);
+  const goOn = `\`sinkflex eval --resume ${folder}\` goes on.`;
+  let played: Played | undefined;
+  try {
+    const where = { dir: request.results, file: ASKED, again: goOn };
+    played = await playEvaluation(where, python.path, screen);
+  } finally {
+    screen.close(played?.state ?? evalPicture.initial);
+  }
+  const { state, exitCode, failure, log } = played;
+  const people = options.json ? process.stderr : process.stdout;
+  if (state.report !== null) {
+    const width = people.isTTY ? Math.min(people.columns ?? 80, WIDEST) : WIDEST;
+    const look = { width, color: options.color && !options.json, quiet: options.quiet, folder };
+    const rows = evalReportRows(state.report, look);
+    if (!state.report.complete && !options.quiet) rows.push("", goOn);
+    people.write(`${options.quiet ? "" : "\n"}${rows.join("\n")}\n`);
+    if (options.json) process.stdout.write(`${JSON.stringify(state.report)}\n`);
+  }
+  if (failure === null) return exitCode;
+  process.stderr.write(lastWords(failure, log));
+  // A refusal before the first trial leaves nothing to go on with.
+  const empty = state.done === 0 && (exitCode === EXIT.usage || exitCode === EXIT.environment);
+  if (empty && options.out === undefined && options.resume === undefined)
+    rmSync(request.results, { recursive: true, force: true });
+  throw failure;
+}
+
+async function fresh(options: EvalOptions, root: string): Promise<EvalRequest> {
+  const { asked, agent: named } = evalRequest(options);
+  const agent = await agentOf(named, asked, options, root);
+  const label = agent.kind === "scripted" ? agent.name : agent.kind;
+  const results = options.out ?? freeFolder(join(root, runName(`eval-${asked.suite}-${label}`, new Date())));
+  const settings = agent.kind === "checkpoint" ? settingsOf(agent) : {};
+  const typed = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== null)) as unknown as Asked;
+  return { ...asked, system_prompt: null, ...settings, ...typed, agent, results };
+}
+
+/** The same request once more; only how it is played may be typed anew. */
+function again(options: EvalOptions, folder: string): EvalRequest {
+  const before = readJson<EvalRequest>(join(folder, REQUEST));
+  if (before?.verb !== "eval") {
+    throw new UserError({
+      code: "SF-EVAL-NO-RESULTS",
+      what: `${shownPath(folder)} is no evaluation that can be continued: it has no ${REQUEST}.`,
+      fix: "Name the results folder that an earlier `sinkflex eval` reported.",
+    });
+  }
+  const { asked } = evalRequest({ ...options, suite: before.suite });
+  const { concurrency, budget, prices, retry_errors } = asked;
+  return {
+    ...before,
+    results: folder,
+    retry_errors,
+    concurrency: concurrency ?? before.concurrency,
+    budget, // a budget holds for one attempt of a person who typed it
+    prices: prices ?? before.prices,
+  };
+}
+
+async function agentOf(named: NamedAgent, asked: Asked, options: EvalOptions, root: string): Promise<AgentRequest> {
+  if (named !== null) return named.kind === "checkpoint" ? checkpointOf(root, named.name, named.step) : named;
+  const offer = newestCheckpoint(root, asked.suite);
+  const choices = "Name one with --agent, --checkpoint, --model or --endpoint.";
+  const missing = (what: string) =>
+    new UserError(
+      { code: "SF-EVAL-NO-AGENT", what, fix: choices },
+      { exitCode: EXIT.input, left: "Nothing was played." },
+    );
+  if (offer === null) throw missing(`no agent was named, and ${root} has no finished run of ${asked.suite}.`);
+  const name = `${offer.run}@${offer.step}`;
+  if (options.yes) return offer;
+  if (!options.input || options.json || process.env.CI || !process.stdin.isTTY || !process.stderr.isTTY) {
+    throw missing(`no agent was named; the newest finished run of ${asked.suite} is \`--checkpoint ${name}\`.`);
+  }
+  const { confirm } = await import("@inquirer/prompts");
+  const message = `No agent was named. Evaluate the newest finished run, ${name}?`;
+  const yes = await confirm({ message, default: true }, { output: process.stderr }).catch((error: Error) => {
+    if (error.name === "ExitPromptError") return false;
+    throw error;
+  });
+  if (!yes) throw missing("no agent was named.");
+  return offer;
+}
+
+function freeFolder(path: string): string {
+  for (let n = 1; ; n++) if (!existsSync(n === 1 ? path : `${path}-${n}`)) return n === 1 ? path : `${path}-${n}`;
+}

@@ -1,0 +1,55 @@
+/** The checkpoints that can be evaluated: of a run that was named, or of the newest finished run of a suite. */
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { UserError } from "../errors.js";
+import { FILES, findRun, lastCheckpoint, listRuns, readJson, readRun } from "../run/dir.js";
+import type { AgentRequest, EvalRequest } from "./request.js";
+
+export type Checkpoint = Extract<AgentRequest, { kind: "checkpoint" }>;
+
+/** The checkpoint of step `step` (null: the last) of the run called `name`. */
+export function checkpointOf(root: string, name: string, step: number | null): Checkpoint {
+  const dir = findRun(root, name);
+  const { run } = readRun(dir);
+  const last = lastCheckpoint(dir);
+  const path = step === null ? last?.checkpoint : join(dir, FILES.checkpoints, `step-${String(step).padStart(6, "0")}`);
+  if (path === undefined || !existsSync(path)) {
+    const kept = stepsOf(dir);
+    throw new UserError({
+      code: "SF-EVAL-CHECKPOINT",
+      what: step === null ? `${run} has no checkpoint.` : `${run} has no checkpoint of step ${step}.`,
+      fix: kept.length === 0 ? "Let it run until it has written one." : `It has those of step ${kept.join(", ")}.`,
+    });
+  }
+  return { kind: "checkpoint", run, run_dir: dir, checkpoint: path, step: step ?? (last?.step as number) };
+}
+
+function stepsOf(dir: string): number[] {
+  const parent = join(dir, FILES.checkpoints);
+  if (!existsSync(parent)) return [];
+  const steps = readdirSync(parent).flatMap((name) => /^step-(\d+)$/.exec(name)?.slice(1) ?? []);
+  return steps.map(Number).sort((a, b) => a - b);
+}
+
+/** The last checkpoint of the newest run that was finished on this suite. */
+export function newestCheckpoint(root: string, suite: string): Checkpoint | null {
+  for (const dir of listRuns(root)) {
+    const summary = readJson<{ status?: string; suite?: string }>(join(dir, FILES.summary));
+    if (summary?.status !== "completed" || summary.suite !== suite || lastCheckpoint(dir) === null) continue;
+    return checkpointOf(root, dir, null);
+  }
+  return null;
+}
+
+/** How a checkpoint was trained decides how it is to be asked: its prompt and its limits, unless others were typed. */
+export function settingsOf({ run_dir }: Checkpoint): Partial<EvalRequest> {
+  const config = readRun(run_dir).config as {
+    env?: { system_prompt?: "full" | "none"; max_turns?: number };
+    rollout?: { max_new_tokens?: number; temperature?: number };
+  };
+  return {
+    system_prompt: config.env?.system_prompt ?? null,
+    max_turns: config.env?.max_turns ?? null,
+    max_new_tokens: config.rollout?.max_new_tokens ?? null,
+  };
+}

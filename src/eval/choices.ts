@@ -1,0 +1,7 @@
+/** The words that `sinkflex eval` takes, once for its help and for its checks. Constants only: the grammar imports it. */
+
+export const SUITES = ["mini-shop", "tau2-retail"] as const;
+export const USERS = ["scripted", "llm"] as const;
+
+/** Reference agents: every suite has the first four. */
+export const AGENTS = ["expert", "gold", "noop", "random", "faulty", "hand_off"] as const;

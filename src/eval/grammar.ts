@@ -1,0 +1,58 @@
+/** The options of `sinkflex eval` and its help. What the words may be, request.ts judges: then all problems come at once. */
+import type { Command } from "commander";
+import { SUITES } from "./choices.js";
+
+const ABOUT = `
+Suites: ${SUITES.join(", ")}
+
+Who plays the agent, one of:
+  --agent <name>       a reference: gold, noop, random, expert
+  --checkpoint <run>   a checkpoint of a run; run@step names one, without it the last
+  --model <folder>     a model on this machine
+  --endpoint <url>     an OpenAI-compatible server, with --model-name
+
+Examples:
+  sinkflex eval tau2-retail --agent expert
+  sinkflex eval mini-shop --checkpoint latest --trials 4
+  sinkflex eval tau2-retail --endpoint http://localhost:8000/v1 --model-name qwen3-8b --trials 4
+  sinkflex eval --resume runs/eval-tau2-retail-expert-20261130-101500
+  sinkflex eval compare runs/eval-a runs/eval-b
+
+Keys of servers are read from SINKFLEX_AGENT_API_KEY, SINKFLEX_USER_API_KEY or
+OPENAI_API_KEY, and written nowhere.
+
+Exit codes:
+  0 measured   1 ended by the budget, or failed   2 usage   3 not ready
+  4 no agent named and nobody to ask   130 stopped by you`;
+
+/** `absolute` makes a path independent of the working directory. */
+export function evalGrammar(command: Command, absolute: (path: string) => string): Command {
+  return command
+    .description("measure an agent on a suite: pass^k with intervals, beside doing nothing")
+    .argument("[suite]", "the suite to play; not needed with --resume")
+    .option("--agent <name>", "a scripted reference agent")
+    .option("--checkpoint <run[@step]>", "a checkpoint of a run: name, path or latest")
+    .option("--model <folder>", "a model folder", absolute)
+    .option("--endpoint <url>", "an OpenAI-compatible server")
+    .option("--model-name <name>", "the model to ask for at --endpoint")
+    .option("--split <name>", "train, test, base ...; what is held out unless given")
+    .option("--tasks <n>", "only the first n tasks of the split")
+    .option("--task <id...>", "only these tasks")
+    .option("--trials <k>", "trials of each task; pass^1 to pass^k are reported")
+    .option("--concurrency <n>", "trials that may wait at once")
+    .option("--user <kind>", "scripted or llm")
+    .option("--user-endpoint <url>", "the server of --user llm")
+    .option("--user-model <name>", "the model of --user llm")
+    .option("--temperature <t>", "0 is greedy, and the default")
+    .option("--max-new-tokens <n>", "longest answer of the agent")
+    .option("--max-turns <n>", "longest conversation, in turns of the agent")
+    .option("--trial-timeout <s>", "longest trial, in seconds")
+    .option("--budget <limit>", "stop before more is used: 200000, 200k or 5M tokens, or $2.50")
+    .option("--prices <in/out>", "dollars per million prompt and completion tokens, such as 0.5/1.5")
+    .option("--seed <n>", "seed of users and sampling")
+    .option("--out <folder>", "where the trials go; a folder of the same evaluation is continued", absolute)
+    .option("--resume <folder>", "continue an evaluation as it was begun", absolute)
+    .option("--retry-errors", "play trials again that a fault ended")
+    .option("-y, --yes", "answer yes to every question")
+    .addHelpText("after", ABOUT);
+}
