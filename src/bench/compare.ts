@@ -1,14 +1,14 @@
 /**
  * A benchmark beside an older one. Pure. Cells are the same when what, length, implementation, device, dtype and window
  * are; ratios are new over old. A time has changed when its medians differ by more than both spreads; a peak, which has
- * no spread, when it differs by more than PEAK_NOISE.
+ * no spread, when it differs by more than what moves it from one process to the next.
  */
 import { type Problem, UserError } from "../errors.js";
 import type { BenchRecord, Cell } from "../protocol/bench.js";
 import type { BenchRequest } from "./request.js";
 
-/** A high-water mark moves by this much from one process to the next. */
-export const PEAK_NOISE = 0.02;
+/** A high-water mark moves by as much as the larger of these from one process to the next. */
+export const PEAK_NOISE = { share: 0.02, bytes: 1 << 20 };
 
 export type Verdict = "less" | "more" | "same" | "no spread";
 
@@ -116,11 +116,11 @@ function compared(old: Cell, cell: Cell): Compared {
     const [was, is] = [WORDS[old.status], WORDS[cell.status]];
     return { cell, changes: [], status: was === is ? `${is}, as before` : `${is}, was ${was}` };
   }
-  const peak = { old: PEAK_NOISE, now: PEAK_NOISE };
+  const peak = (bytes: Maybe) => Math.max(PEAK_NOISE.share, PEAK_NOISE.bytes / (bytes || 1));
   const changes = [
     change("forward", old.fwd_ms, cell.fwd_ms, { old: old.fwd_spread, now: cell.fwd_spread }),
     change("backward", old.bwd_ms, cell.bwd_ms, { old: old.bwd_spread, now: cell.bwd_spread }),
-    change("peak", old.peak_bytes, cell.peak_bytes, peak),
+    change("peak", old.peak_bytes, cell.peak_bytes, { old: peak(old.peak_bytes), now: peak(cell.peak_bytes) }),
   ].filter((one) => one !== null);
   return { cell, changes, status: null };
 }

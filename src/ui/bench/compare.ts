@@ -36,7 +36,8 @@ export function comparisonRows(comparison: Comparison, old: string, { width, col
     ...missing("only in the old record", comparison.onlyOld),
     ...missing("not in the old record", comparison.onlyNew),
     ...comparison.notes.map((one) => `${one}.`),
-    `A time has changed when the medians differ by more than both spreads, a peak by more than ${PEAK_NOISE * 100} %.`,
+    "A time has changed when the medians differ by more than both spreads, a peak when it differs by more than " +
+      `${PEAK_NOISE.share * 100} % and ${mib(PEAK_NOISE.bytes)} MiB.`,
   ];
   return [
     paint("bold", clip(printable(`compared with ${old}`), width)),

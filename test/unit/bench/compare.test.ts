@@ -21,13 +21,19 @@ describe("cells of two records", () => {
   });
 
   it.each([
-    [1019, "same"],
-    [1021, "more"],
-    [900, "less"],
-  ])("a peak of 1000 bytes that becomes %d is %s", (now, verdict) => {
-    const [one] = compare(benchRecord([old]), benchRecord([{ ...old, peak_bytes: now }])).cells;
+    [100, 101.9, "same"],
+    [100, 102.1, "more"],
+    [100, 90, "less"],
+    [10, 10.9, "same"], // 9 %, but less than 1 MiB
+    [10, 11.1, "more"],
+    [10, 8.9, "less"],
+    [0.1, 0.9, "same"],
+  ])("a peak of %d MiB that becomes %d is %s", (before, now, verdict) => {
+    const peak = (mib: number) => benchRecord([{ ...old, peak_bytes: mib * 1024 * 1024 }]);
+    const [one] = compare(peak(before), peak(now)).cells;
     expect(one?.changes.map(({ name }) => name)).toEqual(["forward", "backward", "peak"]);
-    expect(one?.changes[2]).toMatchObject({ ratio: now / 1000, verdict });
+    expect(one?.changes[2]?.verdict).toBe(verdict);
+    expect(one?.changes[2]?.ratio).toBeCloseTo(now / before);
   });
 
   it.each([
