@@ -41,7 +41,7 @@ from .log_prob_tile import LN2, LOG2E, RowPull, RowState
 # Rows and columns of a tile. On the CPU a tile and its rows of hidden states stay in the last cache while both products
 # run at full speed (measured: from 256 rows and 512 columns on they do); on CUDA products want more rows.
 TILES = {"cpu": (512, 2048), "cuda": (4096, 8192)}
-SLICE = 512  # columns of hidden in which a gradient is written back
+SLICE = 64  # columns of hidden in which a gradient is written back
 
 
 class LogProb(NamedTuple):
@@ -216,7 +216,7 @@ class _LinearLogProb(torch.autograd.Function):
                 chosen.mul_(at_target.unsqueeze(1))
                 return chosen.addcmul_(expected[:, columns], spread.unsqueeze(1))
 
-            d_hidden = _returned(piece, ctx.shape, ctx.dtype, keep, expected)
+            d_hidden = _returned(piece, ctx.shape, ctx.dtype, keep, weight.device)
             return d_hidden, *(None,) * 7
         level, slope = spread / total, None
         if d_entropy is not None:
@@ -229,7 +229,7 @@ class _LinearLogProb(torch.autograd.Function):
         d_rows, d_weight = _pull_back(tiles, pull, want_hidden, want_weight)
         if d_rows is not None and (keep is not None or d_rows.dtype != ctx.dtype):
             whole = d_rows
-            d_rows = _returned(lambda columns: whole[:, columns], ctx.shape, ctx.dtype, keep, whole)
+            d_rows = _returned(lambda columns: whole[:, columns], ctx.shape, ctx.dtype, keep, weight.device)
         return d_rows, d_weight, *(None,) * 6
 
 
@@ -265,23 +265,23 @@ def _kept(hidden: Tensor, keep: Tensor | None) -> Tensor:
 
 
 def _returned(
-    piece: Callable[[slice], Tensor], shape: torch.Size, dtype: torch.dtype, keep: Tensor | None, like: Tensor
+    piece: Callable[[slice], Tensor], shape: torch.Size, dtype: torch.dtype, keep: Tensor | None, device: torch.device
 ) -> Tensor:
-    """Gradient of hidden [tokens, hidden] from `piece(columns)` [rows, columns], a few columns at a time. Repeated rows
-    add up in the dtype of the pieces, in the order of rows on the CPU and in a fixed order on CUDA."""
-    gradient = torch.empty(shape, dtype=dtype, device=like.device)
+    """Gradient of hidden [tokens, hidden] from `piece(columns)` [rows, columns], a few columns at a time."""
+    gradient = torch.empty(shape, dtype=dtype, device=device)
     for start in range(0, shape[1], SLICE):
         columns = slice(start, min(start + SLICE, shape[1]))
-        part = piece(columns)
-        if keep is not None:
-            total = like.new_zeros(shape[0], part.shape[1])
-            # The one of the two without atomics: on CUDA index_put_ sorts, on the CPU index_add_ goes row by row.
-            if total.is_cuda:
-                part = total.index_put_((keep,), part, accumulate=True)
-            else:
-                part = total.index_add_(0, keep, part)
-        gradient[:, columns] = part
+        gradient[:, columns] = _summed(piece(columns), keep, shape[0])
     return gradient
+
+
+def _summed(part: Tensor, keep: Tensor | None, tokens: int) -> Tensor:
+    """Rows that `keep` repeats added up, in the dtype of part: in their order on the CPU, in a fixed one on CUDA."""
+    if keep is None:
+        return part
+    total = part.new_zeros(tokens, part.shape[1])
+    # The one of the two without atomics: on CUDA index_put_ sorts, on the CPU index_add_ goes row by row.
+    return total.index_put_((keep,), part, accumulate=True) if part.is_cuda else total.index_add_(0, keep, part)
 
 
 def _check(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, keep: Tensor | None) -> float:
