@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from log_prob_cases import case, plain, run, tiles
 from parity import gap
 from sinkflex.kernels import log_prob, log_prob_tile
+from sinkflex.kernels.api import linear_log_prob
 from sinkflex.kernels.log_prob_tile import RowPull, RowState
 
 pytest.importorskip("triton")
@@ -175,6 +177,35 @@ def test_one_tile_is_what_the_torch_step_says(columns: int, entropy: bool, into:
 
 def _fields(given: RowState | RowPull) -> list[torch.Tensor | None]:
     return [getattr(given, name) for name in given.__slots__]
+
+
+def test_every_configuration_that_runs_is_in_the_launch_table() -> None:
+    """And each entry of the table describes a whole launch: what scripts/codegen.py compiles is what would run."""
+    asked: set[str] = set()
+    launch = log_prob_triton._launch
+
+    def recorded(kernel: Any, logits: torch.Tensor, tile: torch.Tensor | None, *arguments: Any) -> None:
+        written = None if tile is None else {"float32": "fp32"}.get(str(tile.dtype).removeprefix("torch."), "bf16")
+        position = kernel.arg_names.index("weighted" if kernel is log_prob_triton.absorb_rows else "slope")
+        given = arguments[position - 2] is not None
+        asked.add(f"log_prob {kernel.__name__} to {written}" + f" with {kernel.arg_names[position]}" * given)
+        launch(kernel, logits, tile, *arguments)
+
+    with mock.patch.object(log_prob_triton, "_launch", recorded), kernels(), narrow_products():
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            small = case(rows=3, vocabulary=5, hidden=4).to(dtype, DEVICE)
+            for weight in (small.weight, small.weight.clone().requires_grad_()):
+                for entropy in (False, True):
+                    hidden = small.hidden.clone().requires_grad_()
+                    out = linear_log_prob(hidden, weight, small.targets, return_entropy=entropy)
+                    (out.log_prob if out.entropy is None else out.entropy).sum().backward()
+                    linear_log_prob(small.hidden, small.weight, small.targets, return_entropy=entropy)
+    for arch in (80, 90, 100, 120):
+        table = list(log_prob_triton.launches(arch))
+        assert asked == {entry.name for entry in table if "ragged" not in entry.name}
+        for entry in table:
+            assert entry.signature.keys() | entry.constexprs.keys() == set(entry.kernel.arg_names)
+            assert not entry.signature.keys() & entry.constexprs.keys()
 
 
 def test_a_tile_wider_than_a_program_is_refused() -> None:
