@@ -26,6 +26,9 @@ so running uncompiled is an error here, never a fallback.
 
 Any ratio of query to key heads works (the Triton template divides head numbers; only torch's decoding template wants a
 power of two, and it is not used). float32 products are "ieee": the default would be TF32. Errors: ValueError.
+
+Checked on a CPU: all of this with torch's dense definition of FlexAttention in float64 (test_flex.py), and the kernels
+that Inductor generates under Triton's interpreter (test_flex_generated.py). Compiled code and speed need a GPU.
 """
 
 from __future__ import annotations
