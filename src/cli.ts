@@ -130,13 +130,15 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
     .action((_: unknown, command: Command) => runsAction({ action: "list" }, command));
   runs
     .command("show")
-    .description("show a run as its live view last stood, or one of its episodes")
-    .argument("<run>", "name, path or latest")
+    .description("show a run as its live view last stood, one of its episodes, or a trial of an evaluation")
+    .argument("<run>", "name, path or latest; with --task the folder of an evaluation")
     .option("--episode <id>", "print this episode as a conversation")
     .option("--step <n>", "the training step to look at", wholeNumber)
+    .option("--task <id>", "of an evaluation's folder: print this task's trial as a conversation")
+    .option("--trial <k>", "which trial of the task; the first is 1", wholeNumber)
     .action((run: string, _: unknown, command: Command) => {
-      const { episode, step } = command.opts();
-      return runsAction({ action: "show", run, ...given({ episode, step }) }, command);
+      const { episode, step, task, trial } = command.opts();
+      return runsAction({ action: "show", run, ...given({ episode, step, task, trial }) }, command);
     });
   runs
     .command("tail")

@@ -68,6 +68,7 @@ const EXIT_OF_CODE = {
   // an evaluation
   "SF-EVAL-CHECKPOINT": EXIT.usage,
   "SF-EVAL-NO-RESULTS": EXIT.usage,
+  "SF-EVAL-NO-TRIAL": EXIT.usage,
   "SF-EVAL-NO-AGENT": EXIT.input,
   // the worker
   "SF-WORKER-FAILED": EXIT.failed,

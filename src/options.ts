@@ -36,6 +36,9 @@ export interface RunsOptions extends GlobalOptions {
   run?: string;
   episode?: string;
   step?: number;
+  /** Of a results folder: the task, and which of its trials (from 1). */
+  task?: string;
+  trial?: number;
 }
 
 export interface DoctorOptions extends GlobalOptions {

@@ -1,8 +1,8 @@
 /** `sinkflex eval compare A B`: two results folders, paired by task. */
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { isAbsolute, join, resolve } from "node:path";
-import { UserError } from "../errors.js";
+import { join } from "node:path";
+import { resultsFolder } from "../eval/trials.js";
 import type { EvalCompareOptions } from "../options.js";
 import { playEvaluation } from "../process/eval.js";
 import { resolvePython } from "../process/python.js";
@@ -13,7 +13,7 @@ const WIDEST = 120;
 
 export async function run(options: EvalCompareOptions): Promise<number> {
   const root = options.runs ?? defaultRoot();
-  const compare = { base: folderOf(root, options.base), candidate: folderOf(root, options.candidate) };
+  const compare = { base: resultsFolder(root, options.base), candidate: resultsFolder(root, options.candidate) };
   const python = await resolvePython({ ...options, python: options.python });
   const dir = mkdtempSync(join(tmpdir(), "sinkflex-eval-"));
   try {
@@ -35,16 +35,4 @@ export async function run(options: EvalCompareOptions): Promise<number> {
   } finally {
     rmSync(dir, { recursive: true, force: true });
   }
-}
-
-/** A results folder named by path, or by its name in the directory of runs. */
-function folderOf(root: string, name: string): string {
-  const places = isAbsolute(name) ? [name] : [resolve(name), join(root, name)];
-  const found = places.find((place) => existsSync(join(place, "eval.json")));
-  if (found !== undefined) return found;
-  throw new UserError({
-    code: "SF-EVAL-NO-RESULTS",
-    what: `${name} is no results folder of an evaluation: it has no eval.json.`,
-    fix: "Name two folders that `sinkflex eval` reported.",
-  });
 }

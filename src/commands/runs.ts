@@ -1,5 +1,6 @@
 /** `sinkflex runs`: what has been trained, how a run stands, how an episode went, and a run as it goes on. */
 import { join } from "node:path";
+import { findTrial, resultsFolder } from "../eval/trials.js";
 import type { RunsOptions } from "../options.js";
 import { tail } from "../process/tail.js";
 import { decodeLine, LineSplitter } from "../protocol/decode.js";
@@ -9,7 +10,8 @@ import { runEntries, statusOf } from "../run/list.js";
 import { holderOf } from "../run/lock.js";
 import { replay } from "../run/replay.js";
 import { initialState, reduce, type State } from "../run/state.js";
-import { episodeRows, episodeTable } from "../ui/episode.js";
+import { episodeRows, episodeTable, type EpisodeLook as Look } from "../ui/episode.js";
+import { trialRows } from "../ui/eval/transcript.js";
 import { runTable } from "../ui/runs.js";
 import { runPicture, screenFor } from "../ui/screens.js";
 import { summaryRows } from "../ui/summary.js";
@@ -21,16 +23,12 @@ export async function run(options: RunsOptions): Promise<number> {
   const root = options.runs ?? defaultRoot();
   const look = { width: Math.min(process.stdout.columns ?? 100, WIDEST), color: options.color };
   if (options.action === "list") return list(options, root, look);
+  if (options.task !== undefined) return trial(options, resultsFolder(root, options.run as string), options.task, look);
   const dir = findRun(root, options.run as string);
   if (options.action === "tail") return follow(options, dir);
   if (options.episode !== undefined) return episode(options, dir, options.episode, look);
   if (options.step !== undefined) return step(options, dir, options.step, look);
   return show(options, dir, look);
-}
-
-interface Look {
-  width: number;
-  color: boolean;
 }
 
 function print(rows: readonly string[]): number {
@@ -62,6 +60,11 @@ function show({ json }: RunsOptions, dir: string, look: Look): number {
 function episode({ json, step }: RunsOptions, dir: string, id: string, look: Look): number {
   const found = findEpisode(dir, readRun(dir).run, id, step);
   return print(json ? [JSON.stringify(found)] : episodeRows(found, look));
+}
+
+function trial({ json, trial = 1 }: RunsOptions, folder: string, task: string, look: Look): number {
+  const found = findTrial(folder, task, trial);
+  return print(json ? [JSON.stringify(found)] : trialRows(found, look));
 }
 
 function step({ json }: RunsOptions, dir: string, number: number, look: Look): number {

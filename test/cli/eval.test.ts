@@ -92,6 +92,20 @@ describe("sinkflex eval", () => {
     expect([wrong.code, flat(wrong.stderr)]).toEqual([2, expect.stringContaining("it has no eval.json")]);
   });
 
+  it("a trial can be read as a conversation", async () => {
+    await evaluate("tau2-retail --agent gold --task 17 --out e");
+    const show = (...args: string[]) => folder.run(["runs", "show", ...args]);
+    const { stdout, code } = await show("e", "--task", "17");
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^agent\n {2}Hi! How can I help you today\?\n\ncustomer\n {2}\S/m);
+    expect(stdout).toMatch(/^ {2}\w+\(\{"[^\n]+\}\)\n {2}-> \S/m);
+    expect(stdout).toMatch(/^reward +1\.00\nparts +/m);
+    const missing = await show("e", "--task", "17", "--trial", "2");
+    expect([missing.code, flat(missing.stderr)]).toEqual([2, expect.stringContaining("Its trials go from 1 to 1.")]);
+    const other = await show("e", "--task", "170");
+    expect([other.code, flat(other.stderr)]).toEqual([2, expect.stringContaining("Did you mean `17`?")]);
+  });
+
   it("without an agent it offers the newest finished run, and asks nobody outside a terminal", async () => {
     const none = await evaluate("mini-shop");
     expect([none.code, flat(none.stderr)]).toEqual([4, expect.stringContaining("has no finished run of mini-shop")]);

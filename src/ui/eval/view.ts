@@ -109,7 +109,7 @@ function table(state: EvalState, width: number, elapsed: number, room: number, p
 }
 
 /** How a trial ended, in words. */
-export function ending(row: Pick<TrialRow, "outcome" | "owner" | "reason" | "error">): string {
+function ending(row: Pick<TrialRow, "outcome" | "owner" | "reason" | "error">): string {
   const reason = (row.reason ?? "").replaceAll("_", " ");
   if (row.outcome !== "infra_error") return printable(reason || (row.outcome ?? ""));
   return printable(`fault of ${row.owner ?? "infra"}: ${row.error ?? reason}`.replaceAll("\n", " "));

@@ -106,6 +106,7 @@ describe("pure sources", () => {
     "src/eval/request.ts",
     "src/ui/eval/view.ts",
     "src/ui/eval/report.ts",
+    "src/ui/eval/transcript.ts",
     "src/config/diagnose.ts",
     "src/process/checks.ts",
   ]) {
