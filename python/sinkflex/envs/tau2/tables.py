@@ -86,6 +86,10 @@ class TableDomain:
     def copy_state(self, state: TableState) -> TableState:
         return duplicate(state)
 
+    def scenario(self, task: Task) -> str:
+        """The customer's side of a task in the data's own words, for users that are language models. No gold in it."""
+        return str(task.data.user_scenario)
+
     def closed_vocabulary(self) -> Sequence[str] | None:
         return None
 

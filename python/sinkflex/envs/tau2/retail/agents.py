@@ -1,8 +1,8 @@
-"""Reference agents for retail: `noop`, `random` and `gold`.
+"""Reference agents for retail: `random` and `gold`.
 
-`noop` refuses everything: what it scores is the floor of the benchmark. `random` says and calls things that exist in
-the shop, with no idea. `gold` replays the task's gold actions as a conversation: it states each write as a plan, waits
-for the customer's yes, and tells the strings that the task requires. It alone reads the task's gold.
+`random` says and calls things that exist in the shop, with no idea. `gold` replays the task's gold actions as a
+conversation: it states each write as a plan, waits for the customer's yes, and tells the strings that the task
+requires. It alone reads the task's gold.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import Any
 from ...conversation import AgentAction, Message, Observation, ToolCall
 from ...domain import ToolSpec
 from ..package import Package
+from ..reference import HAND_OVER, IMPOSSIBLE
 from .plans import describe, done, plan
 from .wishes import KINDS, TRANSFER
 
-REFUSAL = "I cannot help with that."
-IMPOSSIBLE = "Unfortunately that is not possible."
-HAND_OVER = "YOU ARE BEING TRANSFERRED TO A HUMAN AGENT. PLEASE HOLD ON."
 MAX_PLANS = 3
 """How often gold states a plan that the customer does not confirm before it writes all the same."""
 
@@ -39,11 +37,6 @@ PHRASES = (
     "One moment, please.",
     "",
 )
-
-
-class NoopAgent:
-    def act(self, observation: Observation) -> AgentAction:
-        return AgentAction(text=REFUSAL)
 
 
 class RandomAgent:

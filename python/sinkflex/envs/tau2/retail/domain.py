@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from ...domain import Agent, Task, User
 from ..package import Package
+from ..reference import NoopAgent
 from ..tables import TableDomain
-from .agents import GoldAgent, NoopAgent, RandomAgent
+from .agents import GoldAgent, RandomAgent
 from .corpus import corpus
 from .customer import Customer
 from .expert import ExpertAgent

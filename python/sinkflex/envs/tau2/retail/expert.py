@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ...conversation import AgentAction, Observation, ToolCall
-from .agents import HAND_OVER, IMPOSSIBLE
+from ..reference import HAND_OVER, IMPOSSIBLE
 from .answers import Ledger, answer, product_wanted
 from .plans import describe, done, plan
 from .reading import (
