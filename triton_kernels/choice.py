@@ -70,6 +70,8 @@ def _flex_refusal(request: Request) -> str | None:
     if request.device.type != "cuda":
         where = "has no backward pass on a CPU" if request.device.type == "cpu" else f"does not run on {request.device}"
         return f"flex {where}"
+    if importlib.util.find_spec("triton") is None:
+        return "flex needs the package triton, which is not installed here"
     if request.dtype == torch.float64:
         return f"flex computes in float32 at most, not {request.dtype}"
     if request.head_dim is not None and not 16 <= request.head_dim <= 256:

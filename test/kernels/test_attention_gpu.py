@@ -46,6 +46,7 @@ def test_the_whole_plan_on_tiny_shapes(script: ModuleType, tmp_path: Path, capsy
         (96, window, name) for window in (None, 16) for name in ("eager", "flash", "transformers")
     ]
     for row in rows:
+        assert row["tflops_bwd"] == pytest.approx(2.5 * row["flops"] / row["bwd_ms"] / 1e9)
         assert row["status"] == "ok" and row["fwd_ms"] > 0 and row["bwd_ms"] > 0 and row["repetitions"] == 1
         assert set(row["errors"]) == set(TENSORS) and all(row["errors"][n] <= row["limits"][n] for n in TENSORS)
         assert row["flops"] == (

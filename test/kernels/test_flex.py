@@ -230,6 +230,12 @@ def test_what_flex_cannot_honour_on_a_gpu_is_refused(dtype: torch.dtype, head_di
     assert choose("cuda", torch.bfloat16, Layout.single(4), 64).impl in ("triton", "flex")
 
 
+def test_without_triton_flex_cannot_be_compiled_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"flex needs the package triton.*; impl='flash' supports"):
+        resolve("flex", Request(torch.device("cuda"), torch.bfloat16, 64, True))
+
+
 @pytest.mark.slow
 def test_the_compiled_forward_pass_on_a_cpu() -> None:
     """torch's C++ template, which walks the table of blocks; no log-sum-exp there, so no sinks."""
