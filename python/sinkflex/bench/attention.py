@@ -102,6 +102,10 @@ class Attention:
     def trace(self) -> dict[str, int] | None:
         return None
 
+    def forget(self) -> None:
+        """Drops the layout or the mask: the next pass makes it anew."""
+        self._attend = None
+
     def _ready(self) -> Problem:
         assert self._problem is not None, "allocate() comes first"
         return self._problem

@@ -111,6 +111,9 @@ class LogProbs:
     def trace(self) -> dict[str, int] | None:
         return None
 
+    def forget(self) -> None:
+        """Nothing is kept from one pass to the next."""
+
     def _sizes(self) -> tuple[int, int]:
         return self._spec.geometry["vocabulary"], self._spec.geometry["hidden"]
 

@@ -140,6 +140,7 @@ class Model:
             loss = self._side(step)
             mine = (loss.detach(), step.gradients(loss))
         step.causal.to(torch.float64 if self._dtype == torch.float32 else torch.float32)
+        step.causal.config._experts_implementation = "eager"  # grouped products are made for 16 bits
         with _routing(step.causal, chosen):
             loss = step.loss("eager")
             errors = _errors(mine, (loss.detach(), step.gradients(loss)))
@@ -175,6 +176,9 @@ class Model:
         for handle in handles:
             handle.remove()
         return ledger.at_peak
+
+    def forget(self) -> None:
+        """Nothing is kept from one pass to the next."""
 
     def _ready(self) -> Step:
         assert self._step is not None, "allocate() comes first"
