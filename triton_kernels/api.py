@@ -223,10 +223,12 @@ __all__ = [
     "Choice",
     "Layout",
     "LogProb",
+    "Request",
     "Segment",
     "choose",
     "decode_attention",
     "linear_log_prob",
     "padded_attention",
+    "resolve",
     "sink_attention",
 ]
