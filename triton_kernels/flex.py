@@ -44,7 +44,7 @@ from .layout import Layout
 
 BLOCK = 128  # rows and keys of a block of the mask
 LIMIT = 128  # combinations of shapes compiled in one process: a gradient or none, with 36 widths, and some to spare
-BACKEND = "inductor"  # tests on a CPU put torch's dense definition of FlexAttention in its place ("eager")
+COMPILER = "inductor"  # tests on a CPU put torch's dense definition of FlexAttention in its place ("eager")
 MOST_ELEMENTS = 2**31 - 1  # of one tensor: the kernels' offsets may be 32 bits wide
 # TRITON: the decoding template refuses some head groups, the flash-attention one has no gradient of the log-sum-exp.
 OPTIONS = {"BACKEND": "TRITON", "FLOAT32_PRECISION": "'ieee'"}
@@ -271,14 +271,14 @@ def _run(
     from torch._dynamo.exc import FailOnRecompileLimitHit
 
     needs = tuple(None if x is None else x.requires_grad for x in (q, k, v, sinks))
-    shape = (BACKEND, q.device, q.dtype, *q.shape[1:], *k.shape[1:3], torch.is_grad_enabled(), *needs, scale)
+    shape = (COMPILER, q.device, q.dtype, *q.shape[1:], *k.shape[1:3], torch.is_grad_enabled(), *needs, scale)
     if shape not in _compiled_shapes and len(_compiled_shapes) >= LIMIT:
         raise _too_many(q, k)
     # Entries for other strides and dtypes of sinks are possible too, hence twice; past that Dynamo must stop, too.
     limits = {"recompile_limit": 2 * LIMIT, "accumulated_recompile_limit": 2 * LIMIT}
     with config.patch(fail_on_recompile_limit_hit=True, suppress_errors=False, **limits):
         try:
-            result = _compiled(BACKEND)(q, k, v, sinks, mask, scale)
+            result = _compiled(COMPILER)(q, k, v, sinks, mask, scale)
         except FailOnRecompileLimitHit as error:
             raise _too_many(q, k) from error
     _compiled_shapes.add(shape)
@@ -293,8 +293,8 @@ def _too_many(q: torch.Tensor, k: torch.Tensor) -> ValueError:
 
 
 @functools.cache
-def _compiled(backend: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    return torch.compile(_sink_flex, fullgraph=True, dynamic=False, backend=backend)
+def _compiled(compiler: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    return torch.compile(_sink_flex, fullgraph=True, dynamic=False, backend=compiler)
 
 
 def _sink_flex(

@@ -47,7 +47,7 @@ def graphs(heads: tuple[int, int], head_dim: int, dtype: torch.dtype) -> list[tu
         return make_boxed_func(graph.forward)
 
     torch_flex._validate_device = lambda *_: None
-    flex.BACKEND = aot_autograd(
+    flex.COMPILER = aot_autograd(
         fw_compiler=keep,
         bw_compiler=keep,
         partition_fn=min_cut_rematerialization_partition,

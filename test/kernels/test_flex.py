@@ -31,7 +31,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: 
 @pytest.fixture
 def attend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attend]:
     """flex.attend over torch's dense definition of FlexAttention, which has no limit but that on gradients on a CPU."""
-    monkeypatch.setattr(flex, "BACKEND", "eager")
+    monkeypatch.setattr(flex, "COMPILER", "eager")
     monkeypatch.setattr(flex, "_compiled_shapes", set())
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
     yield flex.attend
@@ -68,7 +68,7 @@ def test_flex_over_several_blocks(attend: Attend, layout: Layout, window: int | 
 
 def test_flex_traced_ahead_of_time(attend: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Inductor receives it: forward and backward graphs made in advance. They carry the log-sum-exp in float32."""
-    monkeypatch.setattr(flex, "BACKEND", "aot_eager")
+    monkeypatch.setattr(flex, "COMPILER", "aot_eager")
     given_problem = problem(Layout.from_lengths([40, 30, 20], parents=[-1, 0, 0]), 4, 2, 16)
     assert gap(run_attend(attend, given_problem, 33), run(given_problem, "eager", 33)) < 1e-6
 

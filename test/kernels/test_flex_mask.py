@@ -88,7 +88,7 @@ def test_trap_16_building_a_mask_needs_no_tensor_over_all_pairs() -> None:
         for window in (None, 128):
             with Largest() as largest:
                 flex.mask_of(layout, window, CPU)
-            # Six numbers a row and one entry per pair of blocks.
+                # Six numbers a row and one entry per pair of blocks.
                 assert largest.elements <= max(6 * length, (length // 128) ** 2) < length**2 / 10000
 
 
