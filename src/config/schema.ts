@@ -8,7 +8,7 @@
 import { z } from "zod";
 
 /** Task domains that can be trained on. */
-const suite = z.enum(["mini-shop", "tau2-retail"]);
+const suite = z.enum(["mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo"]);
 const share = z.number().min(0).max(1);
 const count = z.int().min(1);
 const rate = z.number().positive();

@@ -61,7 +61,7 @@ class User(Protocol):
     `snapshot` returns data that later play does not change, `restore` takes it without keeping hold of it, so one
     snapshot can be restored many times. Text may carry a stop marker (`hearing.STOP_MARKERS`) instead of `stop`. A user
     that has to wait for its words (a model behind an endpoint, a person) returns an awaitable; its episodes are played
-    by `areset` and `astep`.
+    by `areset` and `astep`. A user with a true attribute `absent` only opens: words to it are the agent's error.
     """
 
     def open(self) -> UserTurn | Awaitable[UserTurn]: ...

@@ -240,11 +240,11 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         else:
             words = spoken(action.text)
             e.transcript.append(Message("assistant", words))
-            if not words:
-                self._complain(observation, Problem("silent"))
+            user = e.user
+            if not words or getattr(user, "absent", False):
+                self._complain(observation, Problem("alone" if words else "silent"))
                 return
             e.stage = "user"
-            user = e.user
             assert user is not None, "a running episode has a user"
             self._user_says(observation, await listen(lambda: user.reply(words, self._user_calls)))
 

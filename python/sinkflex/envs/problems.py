@@ -15,6 +15,7 @@ PREVIEW = 200
 Kind = Literal[
     "unreadable",  # the output was neither words nor a call
     "silent",  # no words for the user and no call
+    "alone",  # words where no user is there to hear them
     "unknown_tool",
     "users_tool",  # exists, but only the user can operate it
     "bad_json",  # arguments are not a JSON object
@@ -67,6 +68,8 @@ def sentence(p: Problem) -> str:
             return f"Error: the output could not be read as a message or a tool call: {p.got}"
         case "silent":
             return "Error: the turn holds neither a message for the user nor a tool call."
+        case "alone":
+            return "Error: there is no user to talk to; the turn must be a tool call."
         case "unknown_tool":
             return f"Error: there is no tool named {p.got!r}. The tools are: {p.wanted}."
         case "users_tool":

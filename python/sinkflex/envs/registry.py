@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SUITES: dict[str, str] = {
     "mini-shop": "sinkflex.envs.mini_shop",
     "tau2-retail": "sinkflex.envs.tau2",
+    "tau2-airline": "sinkflex.envs.tau2",
+    "tau2-telecom": "sinkflex.envs.tau2",
+    "tau2-telecom-solo": "sinkflex.envs.tau2",
 }
 
 

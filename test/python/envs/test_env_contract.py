@@ -232,4 +232,4 @@ def test_wrong_use_is_named(lamp):
     with pytest.raises(envs.UnknownSuite, match="did you mean 'mini-shop'"):
         envs.make("minishop")
     assert issubclass(envs.MissingExtra, ImportError)
-    assert envs.suites() == ("mini-shop", "tau2-retail")
+    assert envs.suites() == ("mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo")

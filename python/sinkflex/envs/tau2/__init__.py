@@ -1,21 +1,26 @@
-"""tau2-bench behind `DualControlEnv`: the suite `tau2-retail`, with the real package's data, tools and scoring.
+"""tau2-bench behind `DualControlEnv`: the suites `tau2-*`, with the real package's data, tools and scoring.
 
 Nothing of the package is imported before `load`.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from .retail.domain import RetailDomain
+DOMAINS = {
+    "tau2-retail": ("retail", "RetailDomain"),
+    "tau2-airline": ("airline", "AirlineDomain"),
+    "tau2-telecom": ("telecom", "TelecomDomain"),
+    "tau2-telecom-solo": ("telecom", "SoloDomain"),
+}
+"""Suite to the room and the class of its domain."""
 
 
-def load(suite: str, levels: Sequence[int] | None = None) -> RetailDomain:
+def load(suite: str, levels: Sequence[int] | None = None) -> Any:
     """The domain of `suite`. Raises MissingExtra where the package is absent, ValueError for levels."""
     if levels is not None:
         raise ValueError(f"{suite} has no levels; leave env.levels out")
-    from .retail.domain import RetailDomain
-
-    return RetailDomain()
+    room, name = DOMAINS[suite]
+    return getattr(importlib.import_module(f".{room}.domain", __package__), name)()

@@ -4,7 +4,8 @@ reward = product over the task's own reward basis. The components (each 0 or 1) 
 - DB: the final database equals the one that the gold actions leave (erring gold actions are skipped there as here);
 - COMMUNICATE: every required string occurs in some assistant message, ignoring case and the message's commas;
 - ACTION: every gold action was called (the package compares only the arguments that the call names, so an empty
-  call passes; it is in no retail basis: reported beside the reward, multiplied into it only where a basis says so).
+  call passes; it is in no retail basis: reported beside the reward, multiplied into it only where a basis says so);
+- ENV_ASSERTION (telecom): the task's assertions hold in the final state.
 Two figures of our own never enter a reward: DB_UNORDERED (the order inside lists is ignored) and ACTION_STRICT (all
 arguments are compared). A component that needs a judge (NL_ASSERTION) cannot be computed here: it is left out of the
 product and named by `dropped`. Equality with the package's evaluators on gold runs and random runs is a test.
@@ -23,7 +24,7 @@ from ..domain import Score
 from .package import Package
 from .state import Changes, changes, fresh
 
-COMPUTABLE = ("DB", "COMMUNICATE", "ACTION")
+COMPUTABLE = ("DB", "COMMUNICATE", "ACTION", "ENV_ASSERTION")
 
 
 def basis(task: Any) -> tuple[str, ...]:
@@ -55,15 +56,12 @@ def gold_changes(package: Package, task: Any) -> Changes:
 def score(task: Any, gold: Changes, now: Changes, transcript: Sequence[Message]) -> Score:
     wanted = task.evaluation_criteria.communicate_info or ()
     told = [said(text, transcript) for text in wanted]
-    calls = list(_calls(transcript))
-    actions = task.evaluation_criteria.actions or ()
     same = now == gold
     parts = {
         "DB": float(same),
         "COMMUNICATE": float(all(told)),
-        "ACTION": float(all(any(action.compare_with_tool_call(call) for call in calls) for action in actions)),
         "DB_UNORDERED": float(same or _unordered(now) == _unordered(gold)),
-        "ACTION_STRICT": float(all(any(_same_call(action, call) for call in calls) for action in actions)),
+        **action_parts(task, transcript),
     }
     return Score(reward=combine(basis(task), parts), graded=_graded(gold, now, told), parts=parts)
 
@@ -78,17 +76,36 @@ def said(text: str, transcript: Sequence[Message]) -> bool:
     )
 
 
-def _calls(transcript: Sequence[Message]) -> Iterator[ToolCall]:
-    for message in transcript:
-        for call in message.tool_calls:
-            arguments = call.arguments
-            if isinstance(arguments, str):
-                try:
-                    arguments = json.loads(arguments)
-                except (ValueError, RecursionError):
-                    arguments = None
-            if isinstance(arguments, dict):
-                yield ToolCall(call.name, arguments, call.id)
+def action_parts(task: Any, transcript: Sequence[Message], by_whom: bool = False) -> dict[str, float]:
+    """ACTION and ACTION_STRICT. `by_whom`: the strict figure also asks that the action's requestor made the call."""
+    actions = task.evaluation_criteria.actions or ()
+    made = [(message.role, call) for message in transcript for call in _calls(message)]
+    strict = [
+        any(_same_call(action, call) and (not by_whom or role == action.requestor) for role, call in made)
+        for action in actions
+    ]
+    loose = [any(action.compare_with_tool_call(call) for _, call in made) for action in actions]
+    return {"ACTION": float(all(loose)), "ACTION_STRICT": float(all(strict))}
+
+
+def assertions(environment: Any, task: Any) -> list[bool]:
+    """Whether each of the task's assertions holds, as the package runs them. Raises what an assertion raises."""
+    return [
+        bool(environment.run_env_assertion(assertion, raise_assertion_error=False))
+        for assertion in task.evaluation_criteria.env_assertions or ()
+    ]
+
+
+def _calls(message: Message) -> Iterator[ToolCall]:
+    for call in message.tool_calls:
+        arguments = call.arguments
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments)
+            except (ValueError, RecursionError):
+                arguments = None
+        if isinstance(arguments, dict):
+            yield ToolCall(call.name, arguments, call.id)
 
 
 def _same_call(action: Any, call: ToolCall) -> bool:

@@ -12,11 +12,10 @@ import contextlib
 import operator
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ..conversation import ToolCall
 from ..domain import ToolError, ToolSpec
-from .state import TableState
 
 MAX_EXPRESSION = 1000
 MAX_RESULT_BITS = 2048
@@ -26,17 +25,24 @@ twice that leaves room for a power that is divided again."""
 KINDS: Mapping[str, Literal["read", "write", "generic"]] = {"read": "read", "write": "write"}
 
 
-def tool_specs(environment: Any) -> tuple[ToolSpec, ...]:
-    """The agent's tools in the package's order, with the package's schemas."""
+class HasEnvironment(Protocol):
+    """A state over the package's own Environment."""
+
+    environment: Any
+
+
+def tool_specs(environment: Any, owner: Literal["agent", "user"] = "agent") -> tuple[ToolSpec, ...]:
+    """The owner's tools in the package's order, with the package's schemas."""
+    toolkit = environment.tools if owner == "agent" else environment.user_tools
     specs = []
-    for tool in environment.get_tools():
+    for tool in toolkit.get_tools().values():
         function = tool.openai_schema["function"]
-        kind = KINDS.get(environment.tools.tool_type(tool.name).value, "generic")
+        kind = KINDS.get(toolkit.tool_type(tool.name).value, "generic")
         specs.append(ToolSpec(function["name"], function["description"], function["parameters"], kind))
     return tuple(specs)
 
 
-def run(state: TableState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
+def run(state: HasEnvironment, requestor: Literal["agent", "user"], call: ToolCall) -> str:
     """The tool's result as the package renders it. Raises ToolError with the package's own words (`Error: ...`)."""
     environment = state.environment
     who = "assistant" if requestor == "agent" else "user"

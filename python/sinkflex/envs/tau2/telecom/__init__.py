@@ -1,0 +1,1 @@
+"""Telecom of tau2-bench: the agent acts on accounts and lines, the user on the phone in hand."""
