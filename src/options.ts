@@ -89,6 +89,9 @@ export interface EvalOptions extends GlobalOptions {
   user?: string;
   userEndpoint?: string;
   userModel?: string;
+  scoreMode?: string;
+  judgeEndpoint?: string;
+  judgeModel?: string;
   temperature?: string;
   maxNewTokens?: string;
   maxTurns?: string;

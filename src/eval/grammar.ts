@@ -18,8 +18,8 @@ Examples:
   sinkflex eval --resume runs/eval-tau2-retail-expert-20261130-101500
   sinkflex eval compare runs/eval-a runs/eval-b
 
-Keys of servers are read from SINKFLEX_AGENT_API_KEY, SINKFLEX_USER_API_KEY or
-OPENAI_API_KEY, and written nowhere.
+Keys of servers are read from SINKFLEX_AGENT_API_KEY, SINKFLEX_USER_API_KEY,
+SINKFLEX_JUDGE_API_KEY or OPENAI_API_KEY, and written nowhere.
 
 Exit codes:
   0 measured   1 ended by the budget, or failed   2 usage   3 not ready
@@ -43,6 +43,9 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .option("--user <kind>", "scripted or llm")
     .option("--user-endpoint <url>", "the server of --user llm")
     .option("--user-model <name>", "the model of --user llm")
+    .option("--score-mode <mode>", "official (with a judge where tasks need one) or offline")
+    .option("--judge-endpoint <url>", "the server of the judge")
+    .option("--judge-model <name>", "the model of the judge")
     .option("--temperature <t>", "0 is greedy, and the default")
     .option("--max-new-tokens <n>", "longest answer of the agent")
     .option("--max-turns <n>", "longest conversation, in turns of the agent")

@@ -4,7 +4,7 @@
  */
 import { nearest, type Problem, UserError } from "../errors.js";
 import type { EvalOptions } from "../options.js";
-import { AGENTS, SUITES, USERS } from "./choices.js";
+import { AGENTS, SCORE_MODES, SUITES, USERS } from "./choices.js";
 
 export type AgentRequest =
   | { kind: "scripted"; name: string }
@@ -23,6 +23,8 @@ export interface EvalRequest {
   seed: number;
   agent: AgentRequest;
   user: { kind: string; url: string | null; model: string | null };
+  judge: { url: string; model: string } | null;
+  score_mode: string | null;
   temperature: number | null;
   max_new_tokens: number | null;
   max_turns: number | null;
@@ -83,6 +85,8 @@ export function evalRequest(typed: Typed): { asked: Asked; agent: NamedAgent } {
     trials: count("trials", "--trials") ?? 1,
     seed: count("seed", "--seed", 0) ?? 0,
     user: user(typed, refuse),
+    judge: judge(typed, refuse),
+    score_mode: scoreMode(typed.scoreMode, refuse),
     temperature: real(typed.temperature, "--temperature", true, refuse),
     max_new_tokens: count("maxNewTokens", "--max-new-tokens"),
     max_turns: count("maxTurns", "--max-turns"),
@@ -144,6 +148,19 @@ function user(typed: Typed, refuse: Refuse): Asked["user"] {
     return { kind, url: null, model: null };
   }
   return { kind, url: url(userEndpoint, "--user-endpoint", refuse), model: userModel };
+}
+
+function judge({ judgeEndpoint, judgeModel }: Typed, refuse: Refuse): Asked["judge"] {
+  if (judgeEndpoint === undefined && judgeModel === undefined) return null;
+  if (judgeEndpoint === undefined || judgeModel === undefined)
+    return refuse("a judge needs --judge-endpoint and --judge-model", "Name the server and the model.");
+  const address = url(judgeEndpoint, "--judge-endpoint", refuse);
+  return address === null ? null : { url: address, model: judgeModel };
+}
+
+function scoreMode(mode: string | undefined, refuse: Refuse): string | null {
+  if (mode === undefined || (SCORE_MODES as readonly string[]).includes(mode)) return mode ?? null;
+  return refuse(`\`--score-mode ${mode}\` is unknown`, `It can be ${SCORE_MODES.join(" or ")}.`);
 }
 
 function url(text: string, option: string, refuse: Refuse): string | null {
@@ -210,6 +227,9 @@ const OPTION_NAMES = [
   "user",
   "userEndpoint",
   "userModel",
+  "scoreMode",
+  "judgeEndpoint",
+  "judgeModel",
   "temperature",
   "maxNewTokens",
   "maxTurns",

@@ -24,6 +24,7 @@ from sinkflex.refusal import Refusal
 from .budget import Purse
 from .compare import compare_folders
 from .export import SIMULATIONS, simulations
+from .judge import grade
 from .play import Player, Scripted, TrialJob, play
 from .report import report
 from .request import Endpoint, Request, identity, parse
@@ -63,6 +64,14 @@ class Evaluation:
             keys = (f"SINKFLEX_{role}_API_KEY", "OPENAI_API_KEY")
             self.servers[at] = ChatServer(at.url, at.model, keys, timeout_s=self.request.call_timeout_s)
         return self.servers[at]
+
+    async def judge(self, trial: Trial) -> None:
+        """Has a trial graded whose task needs it, where a judge was named."""
+        if self.request.judge is None or not hasattr(self.domain, "assertions"):
+            return
+        assertions = self.domain.assertions(self.domain.task(trial.task_id))
+        if assertions and (trial.outcome == "scored" or trial.owner == "reward"):
+            await grade(self.server(self.request.judge, "JUDGE"), trial, assertions)
 
     def _llm_user(self) -> MakeUser:
         from .llm_user import LlmUser
@@ -109,8 +118,8 @@ class Evaluation:
 
 
 def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
-    """Returns the exit code: 0 when every trial is in the report, 1 when the budget ended it, 130 when stopped. A request
-    to `compare` two results folders is answered with their comparison."""
+    """Returns the exit code: 0 when every trial is in the report, 1 when the budget ended it, 130 when stopped. A
+    request to `compare` two results folders is answered with their comparison."""
     if "compare" in raw:
         base, candidate = (Path(raw["compare"][name]) for name in ("base", "candidate"))
         events.emit("eval_comparison", comparison=compare_folders(base, candidate))
@@ -195,16 +204,21 @@ def make_player(evaluation: Evaluation) -> MakePlayer:
 async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], player: MakePlayer) -> str | None:
     queue = iter(jobs)
     ended: list[str] = []
-    spares: list[Any] = []
 
     async def lane() -> None:
-        env = spares.pop() if spares else evaluation.make_env()
+        env = evaluation.make_env()
         for job in queue:
             reason = evaluation.reason_to_end()
             if reason is not None:
                 ended.append(reason)
                 return
             _started(evaluation, job)
+            ungraded = evaluation.results.trials.get((job.task_id, job.trial))
+            if ungraded is not None and ungraded.owner == "reward" and ungraded.reason == "judge":
+                ungraded.attempts += 1
+                await evaluation.judge(ungraded)
+                evaluation.finished(ungraded)
+                continue
             evaluation.purse.in_flight += 1
 
             def watch(kind: str, turn: int, whom: str | None, job: TrialJob = job) -> None:
@@ -222,6 +236,7 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
                 return
             finally:
                 evaluation.purse.in_flight -= 1
+            await evaluation.judge(trial)
             evaluation.finished(trial)
             await asyncio.sleep(0)
 

@@ -67,8 +67,18 @@ def facts(domain: Any, request: Request) -> dict[str, Any]:
         from .llm_user import prompt_sha256
 
         prompt = prompt_sha256(request.user.endpoint.model)
+    mode = request.score_mode or ("official" if request.judge is not None else domain.score_mode)
+    needs = dict(domain.dropped_components()) if hasattr(domain, "dropped_components") else {}
+    if mode == "official" and needs and request.judge is None:
+        what = ", ".join(f"{name} of {count} tasks" for name, count in needs.items())
+        raise refuse(
+            "SF-EVAL-JUDGE",
+            f"Score mode official needs a judge for {what}",
+            "Name one with --judge-endpoint URL --judge-model NAME, or measure with --score-mode offline.",
+            2,
+        )
     return {
-        "score_mode": request.score_mode or domain.score_mode,
+        "score_mode": mode,
         "package": str(domain.version).partition(" ")[0],
         "version": str(domain.version),
         "data_sha256": domain.data_sha256(),
@@ -88,7 +98,7 @@ def what_is_known(domain: Any, request: Request, ids: Sequence[str]) -> dict[str
         "noop_mean": len(noop) / len(ids) if ids else None,
         "noop_ids": list(noop),
         "known_odd": {task: odd[task] for task in ids if task in odd},
-        "dropped_components": dict(dropped),
+        "dropped_components": {} if request.judge is not None else dict(dropped),
         "notes": [],
     }
 

@@ -90,6 +90,11 @@ class TableDomain:
         """The customer's side of a task in the data's own words, for users that are language models. No gold in it."""
         return str(task.data.user_scenario)
 
+    def assertions(self, task: Task) -> tuple[str, ...]:
+        """What a judge has to decide for the reward of a task, in natural language; mostly nothing."""
+        named = "NL_ASSERTION" in dropped(task.data)
+        return tuple(task.data.evaluation_criteria.nl_assertions or ()) if named else ()
+
     def closed_vocabulary(self) -> Sequence[str] | None:
         return None
 
