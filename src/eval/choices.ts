@@ -1,6 +1,7 @@
 /** The words that `sinkflex eval` takes, once for its help and for its checks. Constants only: the grammar imports it. */
 
 export const SUITES = ["mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo"] as const;
+export const SCORE_MODES = ["official", "offline"] as const;
 export const USERS = ["scripted", "llm"] as const;
 
 /** Reference agents: every suite has the first four. */
