@@ -43,9 +43,12 @@ def median_ms(run: Callable[[], object], repetitions: int) -> float:
     return statistics.median(times)
 
 
-def ours() -> dict[str, float]:
+def ours() -> tuple[dict[str, float], dict[str, str]]:
+    """(milliseconds, the reply to the call that is timed)."""
     from sinkflex.envs import DualControlEnv, domain
     from sinkflex.envs.conversation import AgentAction, ToolCall
+
+    replies: dict[str, str] = {}
 
     def figures(suite: str, call: tuple[str, dict[str, Any]]) -> dict[str, float]:
         env = DualControlEnv(domain(suite), split="base", max_turns=10**9, max_errors=10**9)
@@ -57,6 +60,7 @@ def ours() -> dict[str, float]:
 
         reset()
         action = AgentAction(tool_calls=(ToolCall(*call),))
+        replies[suite.removeprefix("tau2-")] = env.step(action)[0][-1].content
         step = median_ms(lambda: env.step(action), 500)
         observation, _ = env.reset(seed=0, options={"task_id": task_id})
         agent, over = env.domain.agent("gold", env.task, 0), False
@@ -67,11 +71,12 @@ def ours() -> dict[str, float]:
         return {"reset": median_ms(reset, 200), "step": step, "scoring": scoring}
 
     retail, telecom = figures("tau2-retail", RETAIL_CALL), figures("tau2-telecom", TELECOM_CALL)
-    return {f"retail {k}": v for k, v in retail.items()} | {f"telecom {k}": v for k, v in telecom.items()}
+    milliseconds = {f"retail {k}": v for k, v in retail.items()} | {f"telecom {k}": v for k, v in telecom.items()}
+    return milliseconds, replies
 
 
-def theirs() -> dict[str, float]:
-    """Runs in the scratch environment."""
+def theirs() -> tuple[dict[str, float], dict[str, str]]:
+    """The same of the package. Runs in the scratch environment."""
     from loguru import logger
 
     logger.remove()
@@ -95,9 +100,10 @@ def theirs() -> dict[str, float]:
 
         return {"gym step": step, "gym reset": median_ms(reset, 5)}
 
-    def classes(module: Any, call: tuple[str, dict[str, Any]], task: Any) -> dict[str, float]:
+    def classes(name: str, module: Any, call: tuple[str, dict[str, Any]], task: Any) -> dict[str, float]:
         environment = module.get_environment()
         asked = ToolCall(id="x", name=call[0], arguments=call[1])
+        replies[name] = environment.get_response(asked).content
         played = module.get_environment()
         messages: list[Any] = []
         # Telecom's gold needs a state that the task prepares and a user who acts: there an empty run is scored.
@@ -117,15 +123,16 @@ def theirs() -> dict[str, float]:
             "class scoring": median_ms(score, 5),
         }
 
+    replies: dict[str, str] = {}
     first = {"retail": retail.get_tasks()[0], "telecom": telecom.get_tasks()[0]}
     out: dict[str, float] = {}
     for name, module, call, count in (
         ("retail", retail, RETAIL_CALL, 50),
         ("telecom", telecom, TELECOM_CALL, 5),
     ):
-        for key, value in (gym(name, first[name].id, call, count) | classes(module, call, first[name])).items():
+        for key, value in (gym(name, first[name].id, call, count) | classes(name, module, call, first[name])).items():
             out[f"{name} {key}"] = value
-    return out
+    return out, replies
 
 
 def scratch(folder: Path) -> Path:
@@ -155,8 +162,10 @@ def main() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         raise SystemExit(f"the package could not be measured:\n{done.stderr[-2000:]}")
-    package = json.loads(done.stdout.strip().splitlines()[-1])
-    mine = ours()
+    package, their_replies = json.loads(done.stdout.strip().splitlines()[-1])
+    mine, replies = ours()
+    if replies != their_replies:
+        raise SystemExit(f"the two sides answer differently, so nothing is compared:\n{replies}\n{their_replies}")
     rows = []
     for name, value in mine.items():
         suite, what = name.split(" ")
