@@ -1,18 +1,20 @@
 """From a request to cells: device, dtype, geometry and lengths where the request leaves them open, and why.
 
-What was chosen, and what was reduced, is said in `notes`. Errors: Refusal SF-BENCH-DEVICE (exit 3) for a device that is
-not there or an impl that has none here.
+What was chosen, and what was reduced or left out, is said in `notes`. Errors: Refusal SF-BENCH-DEVICE (exit 3) for a
+device that is not there or an impl that needs one; SF-BENCH-REQUEST (exit 2) for an impl that cannot honour the rest.
 """
 
 from __future__ import annotations
 
-import os
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from sinkflex.kernels.api import Request as AttentionRequest
+from sinkflex.kernels.api import resolve
 from sinkflex.refusal import Refusal
 
 from . import machine
@@ -26,6 +28,7 @@ ROOM_FOR_LOG_PROB = 12 * GIGABYTE
 ROOM_FOR_GPT_OSS = 70 * GIGABYTE
 """gpt-oss-20b's weights in bfloat16 are 42 GB; the eager side needs room to be seen growing."""
 
+_NEED_CUDA = ("flex", "triton", "fla")
 _SECONDS = {"cpu": 10.0, "cuda": 2.0}
 _LENGTHS = {
     ("attention", "cpu"): (1024, 2048, 4096),
@@ -82,11 +85,9 @@ def make(request: Request) -> Plan:
     notes: list[str] = []
     device = _device(request, notes)
     what = request.what
-    impls = request.impls or _IMPLS[what, device]
-    for impl in impls:
-        _check_impl(impl, device)
     dtype = request.dtype if request.dtype != "auto" else {"cpu": "float32", "cuda": "bfloat16"}[device]
     geometry = _GEOMETRY[what](request, device, notes)
+    impls = _impls(request, device, dtype, geometry, notes)
     seq = request.seq or _LENGTHS[what, device]
     windows: tuple[int | None, ...] = (None,)
     if what == "attention":
@@ -129,16 +130,42 @@ def _device(request: Request, notes: list[str]) -> str:
     return device
 
 
-def _check_impl(impl: str, device: str) -> None:
-    interpreted = impl == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
-    if device == "cpu" and impl in ("flex", "triton", "fla") and not interpreted:
-        raise Refusal(
-            "SF-BENCH-DEVICE",
-            f"--impl {impl} needs a CUDA device, and the device is cpu.",
-            why="It has no implementation on a CPU.",
-            fix="Choose among eager, flash and transformers, or measure on a machine with a GPU.",
-            exit_code=3,
-        )
+def _impls(request: Request, device: str, dtype: str, geometry: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
+    """Those that were asked for, all of them; of the defaults those that can honour the request."""
+    impls = request.impls or _IMPLS[request.what, device]
+    if request.what != "attention":
+        return impls
+    able = []
+    for impl in impls:
+        refusal = _refusal(impl, device, dtype, geometry["head_dim"])
+        if refusal is None:
+            able.append(impl)
+        elif request.impls is None:
+            notes.append(f"{impl} is left out: {refusal}")
+        else:
+            here = device == "cpu" and impl in _NEED_CUDA
+            raise Refusal(
+                "SF-BENCH-DEVICE" if here else "SF-BENCH-REQUEST",
+                f"--impl {impl} cannot be measured on {device} in {dtype}.",
+                why=f"{refusal[0].upper()}{refusal[1:]}.",
+                fix=f"Leave it out, or {'measure on a machine with a GPU' if here else 'change the rest'}.",
+                exit_code=3 if here else 2,
+            )
+    return tuple(able)
+
+
+def _refusal(impl: str, device: str, dtype: str, head_dim: int) -> str | None:
+    """Why an attention cannot be measured so, or None."""
+    package = {"fla": "fla", "transformers": "transformers"}.get(impl)
+    if package is None:
+        try:
+            resolve(impl, AttentionRequest(torch.device(device), getattr(torch, dtype), head_dim, False))
+        except ValueError as error:
+            return str(error).partition(", but ")[2].partition("; impl=")[0] or str(error)
+        return None
+    if impl == "fla" and device == "cpu":
+        return "flash-linear-attention's kernels need a CUDA device"
+    return None if importlib.util.find_spec(package) is not None else f"the package {package} is not installed"
 
 
 def _name(device: str) -> str:

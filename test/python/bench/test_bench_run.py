@@ -143,6 +143,26 @@ def test_without_a_gpu_one_that_is_asked_for_is_refused() -> None:
         with pytest.raises(Refusal) as caught:
             run(request)
         assert (caught.value.code, caught.value.exit_code) == ("SF-BENCH-DEVICE", 3)
+        assert caught.value.why and caught.value.fix
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_an_implementation_cannot_honour_is_refused_or_left_out(dtype: str, monkeypatch: Any) -> None:
+    def resolve(impl: str, request: Any) -> str:
+        if impl == "flash":
+            raise ValueError(
+                f"impl is 'flash', but flash does not compute in {request.dtype}; impl='eager' supports it"
+            )
+        return impl
+
+    monkeypatch.setattr(planning, "resolve", resolve)
+    plan = planning.make(parse({"device": "cpu", "dtype": dtype}))
+    assert plan.impls == ("eager",)
+    assert f"flash is left out: flash does not compute in torch.{dtype}" in plan.notes
+    with pytest.raises(Refusal) as caught:
+        planning.make(parse({"device": "cpu", "dtype": dtype, "impls": ["flash"]}))
+    assert (caught.value.code, caught.value.exit_code) == ("SF-BENCH-REQUEST", 2)
+    assert caught.value.why == f"Flash does not compute in torch.{dtype}."
 
 
 @pytest.mark.skipif(not CPU, reason="a CUDA device is here")

@@ -109,12 +109,12 @@ describe("the rooms of python/sinkflex", () => {
     expect(breaches(within("sinkflex.bench"), ownOnly([...open, ...channels]))).toEqual([]);
   });
 
-  it("of bench, what starts the cells needs no kernels and no library but torch's view of the device", () => {
+  it("of bench, what starts the cells loads none of the subjects, and no library but torch", () => {
     const measuring = ["attention", "attention_check", "log_prob", "model", "ledger", "measure"];
     const inCells = measuring.map((name) => `sinkflex.bench.${name}`);
     const parent = (name: string) =>
       inside(name, ["sinkflex.bench"]) && !inside(name, [...inCells, "sinkflex.bench.cell"]);
-    const heavy = ["sinkflex.kernels", "sinkflex.policy", "transformers", "peft", "fla", "triton", ...inCells];
+    const heavy = ["sinkflex.policy", "transformers", "peft", "fla", "triton", ...inCells];
     expect(breaches(parent, (name) => !inside(name, heavy))).toEqual([]);
   });
 
