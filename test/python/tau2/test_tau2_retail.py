@@ -26,7 +26,7 @@ def call(name: str, **arguments: Any) -> AgentAction:
 
 
 def test_splits_are_the_data_s_own(retail: Any) -> None:
-    assert retail.splits() == {"train": 74, "test": 40, "base": 114}
+    assert retail.splits() == {"train": 74, "test": 40, "base": 114, "generated": 400}
     assert retail.task_ids("base") == tuple(ALL)
     assert not set(retail.task_ids("train")) & set(retail.task_ids("test"))
     assert {*retail.task_ids("train"), *retail.task_ids("test")} == set(ALL)

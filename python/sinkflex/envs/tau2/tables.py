@@ -60,9 +60,13 @@ class TableDomain:
     def task_ids(self, split: str) -> Sequence[str]:
         return self.package.splits[split]
 
+    def data(self, task_id: str) -> Any:
+        """The package's own task. Raises KeyError for an unknown id."""
+        return self.package.tasks[task_id]
+
     def task(self, task_id: str) -> Task:
         """`data` and `gold` are the package's own task. The level is the number of gold writes."""
-        task = self.package.tasks[task_id]
+        task = self.data(task_id)
         actions = task.evaluation_criteria.actions or ()
         writes = sum(action.name in self._writes for action in actions)
         return Task(id=task_id, level=f"writes-{writes}", data=task, gold=actions)
@@ -116,5 +120,5 @@ class TableDomain:
 
     def _gold_changes(self, task_id: str) -> Changes:
         if task_id not in self._gold:
-            self._gold[task_id] = gold_changes(self.package, self.package.tasks[task_id])
+            self._gold[task_id] = gold_changes(self.package, self.data(task_id))
         return self._gold[task_id]

@@ -11,7 +11,7 @@ from ..package import Package
 from . import speech
 from .agents import item_names
 from .customer import Customer
-from .identity import Credential, credentials
+from .identity import credentials, customers
 from .plans import done, plan
 from .wishes import KINDS, Wish, topics
 
@@ -25,7 +25,7 @@ def corpus(package: Package, tools: Sequence[ToolSpec]) -> Iterator[str]:
     yield package.policy
     for tool in tools:
         yield json.dumps(tool.as_function())
-    held_out = _customers(package, package.splits.get("test", ()))
+    held_out = customers(package, package.splits.get("test", ()))
     database = package.database
     render = package.environment_type.to_json_str
     for product in database.products.values():
@@ -48,14 +48,3 @@ def corpus(package: Package, tools: Sequence[ToolSpec]) -> Iterator[str]:
             if action.name in KINDS:
                 yield plan(action.name, action.arguments, names)
                 yield done(action.name, action.arguments)
-
-
-def _customers(package: Package, task_ids: Sequence[str]) -> set[str]:
-    """The users who are the customers of these tasks."""
-    known = {who for task_id in task_ids for who in credentials(package, package.tasks[task_id])}
-    return {
-        user_id
-        for user_id, user in package.database.users.items()
-        if Credential(email=user.email) in known
-        or Credential(name=f"{user.name.first_name} {user.name.last_name}", zip=user.address.zip) in known
-    }

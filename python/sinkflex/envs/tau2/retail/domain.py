@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from ...domain import Agent, Task, User
+from ...domain import Agent, InfraFault, Task, User
 from ..package import Package
 from ..reference import NoopAgent
 from ..tables import TableDomain
@@ -12,9 +13,11 @@ from .agents import GoldAgent, RandomAgent
 from .corpus import corpus
 from .customer import Customer
 from .expert import ExpertAgent
+from .generate import IDS, Generator
 from .identity import Credential, credentials
 from .wishes import Topic, topics
 
+GENERATED = "generated"
 KNOWN_ODD: Mapping[str, str] = {
     "10": "gold only hands over to a human: returning both orders to their original payments first, as the policy "
     "allows, scores 0",
@@ -25,7 +28,7 @@ KNOWN_ODD: Mapping[str, str] = {
 
 
 class RetailDomain(TableDomain):
-    """Splits: train 74, test 40, base 114."""
+    """Splits: train 74, test 40, base 114, and `generated`: 400 training tasks of our own on the same shop."""
 
     domain = "retail"
     known_odd = KNOWN_ODD
@@ -33,6 +36,25 @@ class RetailDomain(TableDomain):
     def __init__(self, package: Package | None = None) -> None:
         super().__init__(package)
         self._scripts: dict[str, tuple[tuple[Topic, ...], tuple[Credential, ...]]] = {}
+        self._generator: Generator | None = None
+        self._generated: dict[str, Any] = {}
+
+    def splits(self) -> Mapping[str, int]:
+        return {**super().splits(), GENERATED: len(IDS)}
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        return IDS if split == GENERATED else super().task_ids(split)
+
+    def data(self, task_id: str) -> Any:
+        if task_id not in IDS:
+            return super().data(task_id)
+        if task_id not in self._generated:
+            try:
+                self._generator = self._generator or Generator(self.package)
+                self._generated[task_id] = self._generator.task(task_id)
+            except LookupError as error:
+                raise InfraFault(str(error)) from error
+        return self._generated[task_id]
 
     def user(self, task: Task, kind: str, seed: int) -> User:
         if kind not in self.user_kinds:

@@ -8,6 +8,7 @@ the name comes from the shop's data: a customer knows their own name.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,23 @@ def credentials(package: Package, task: Any) -> tuple[Credential, ...]:
     if not out:
         raise LookupError(f"task {task.id} does not say who the customer is")
     return tuple(dict.fromkeys(out))
+
+
+def customers(package: Package, task_ids: Iterable[str]) -> frozenset[str]:
+    """The ids of the users who are the customers of these tasks, or whose profile or orders their gold touches."""
+    tasks = [package.tasks[task_id] for task_id in task_ids]
+    known = {who for task in tasks for who in credentials(package, task)}
+    called = [action.arguments for task in tasks for action in task.evaluation_criteria.actions or ()]
+    users, orders = package.database.users, package.database.orders
+    touched = {arguments["user_id"] for arguments in called if "user_id" in arguments}
+    touched |= {orders[key].user_id for arguments in called if (key := arguments.get("order_id")) in orders}
+    return frozenset(
+        user_id
+        for user_id, user in users.items()
+        if user_id in touched
+        or Credential(email=user.email) in known
+        or Credential(name=f"{user.name.first_name} {user.name.last_name}", zip=user.address.zip) in known
+    )
 
 
 def _known_info(task: Any) -> str:

@@ -33,6 +33,10 @@ _CANCELLED = ("What is the tracking number of my cancelled order?",)
 _BACK = ("How much money will I get back in total?",)
 _REST = "And how much did I pay in total for the remaining items of that order?"
 
+MONEY_BACK = _BACK
+MONEY_BACK_TOLD = "You also want to know how much money you get back in total."
+"""How the text of a generated task says that the customer asks MONEY_BACK in the end."""
+
 QUESTIONS: Mapping[str, Asked] = {
     "2": Asked(("10",), before=_SHIRTS),
     "3": Asked(("10",), before=_SHIRTS),
@@ -122,6 +126,17 @@ DEMANDS: Mapping[str, str] = {
     "62": "I want to cancel only the Bluetooth Speaker in my pending order and keep everything else in it.",
     "65": "I want to exchange the Bookshelf from my most recent order for a camera that costs about the same.",
 }
+
+
+def asked(task: Any) -> Asked | None:
+    """What the customer asks in this task; None where its wording is not known."""
+    strings = tuple(task.evaluation_criteria.communicate_info or ())
+    instructions = task.user_scenario.instructions
+    if not isinstance(instructions, str) and instructions.reason_for_call.endswith(MONEY_BACK_TOLD):
+        return Asked(strings, after=MONEY_BACK)
+    known = QUESTIONS.get(task.id)
+    return known if known is not None and known.strings == strings else None
+
 
 _PERSON = (
     (r"\byou are\b", "I am"),

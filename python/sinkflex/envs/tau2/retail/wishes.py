@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ..package import Package
 from ..state import TableState, fresh
-from .questions import DEMANDS, QUESTIONS, fallback
+from .questions import DEMANDS, asked, fallback
 
 Kind = Literal["cancel", "return", "exchange", "modify_items", "modify_payment", "modify_address", "user_address"]
 Afterwards = Literal["accept", "transfer"]
@@ -108,10 +108,9 @@ def topics(package: Package, task: Any) -> tuple[Topic, ...]:
     actions = task.evaluation_criteria.actions or ()
     afterwards: Afterwards = "transfer" if any(action.name == TRANSFER for action in actions) else "accept"
     wishes = tuple(_wishes(package, actions, afterwards))
-    asked = QUESTIONS.get(task.id)
     strings = tuple(task.evaluation_criteria.communicate_info or ())
-    if asked is not None and asked.strings == strings:
-        before, after = asked.before, asked.after
+    if (known := asked(task)) is not None:
+        before, after = known.before, known.after
     else:
         before, after = (), (fallback(task),) if strings else ()
     demands: tuple[Topic, ...] = ()
