@@ -134,7 +134,7 @@ def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
         jobs = list(_missing(evaluation, ids))
         evaluation.plan["done_before"] = evaluation.plan["total"] - len(jobs)
         seat = None if request.agent.kind in ("model", "checkpoint") else make_player(evaluation)
-        events.emit("eval_plan", **_told(header), **evaluation.plan, concurrency=request.concurrency)
+        events.emit("eval_plan", **_told(header), **evaluation.plan, concurrency=at_once(request))
         stopped = _play_all(evaluation, jobs, seat)
         wanted = {(i, k) for i in ids for k in range(request.trials)}
         trials = [trial for key, trial in results.trials.items() if key in wanted]
@@ -242,7 +242,7 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
 
     try:
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(evaluation.request.concurrency, len(jobs))):
+            for _ in range(min(at_once(evaluation.request), len(jobs))):
                 lanes.create_task(lane())
     except* Refusal as refusals:
         raise refusals.exceptions[0] from None  # one server, one reason: the first of the lanes speaks for all
@@ -250,6 +250,12 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
         for server in evaluation.servers.values():
             await server.close()
     return "stop" if "stop" in ended else (ended[0] if ended else None)
+
+
+def at_once(request: Request) -> int:
+    """How many trials are under way together: one where nobody is waited for."""
+    waits = request.agent.kind != "scripted" or request.user.kind == "llm"
+    return request.concurrency if waits else 1
 
 
 class _Stopped(Exception):

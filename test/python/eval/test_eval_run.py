@@ -193,10 +193,11 @@ def test_B94_trials_wait_for_their_agents_together(tmp_path: Path, monkeypatch: 
             return AgentAction(text="")
 
     monkeypatch.setattr(runner, "make_player", lambda evaluation: lambda job, task, info: Waits())
-    code, events = run(raw(tmp_path / "a", tasks=32, trials=1, concurrency=16))
+    agent = {"kind": "endpoint", "url": "http://nowhere", "model": "m"}
+    code, events = run(raw(tmp_path / "a", tasks=32, trials=1, concurrency=16, agent=agent))
     assert (code, most) == (0, 16)
     most = 0
-    _, events = run(raw(tmp_path / "b", tasks=32, trials=1))
+    _, events = run(raw(tmp_path / "b", tasks=32, trials=1, agent=agent))
     [plan] = [event for event in events if event["type"] == "eval_plan"]
     assert plan["concurrency"] == most > 1
 
@@ -228,7 +229,8 @@ def test_B137_a_budget_that_is_used_up_ends_the_run_as_incomplete(
             return AgentAction(text="")
 
     monkeypatch.setattr(runner, "make_player", lambda evaluation: lambda job, task, info: Costs())
-    request = raw(tmp_path, tasks=20, trials=1, concurrency=4, budget={"money": 1.0})
+    agent = {"kind": "endpoint", "url": "http://nowhere", "model": "m"}
+    request = raw(tmp_path, tasks=20, trials=1, concurrency=4, budget={"money": 1.0}, agent=agent)
     code, events = run(request)
     got = report_of(events)
     assert code == 1 and got["complete"] is False
