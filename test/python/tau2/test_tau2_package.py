@@ -112,7 +112,7 @@ def test_unreadable_data_is_an_infrastructure_fault(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(module, "get_environment", broken)
     with pytest.raises(InfraFault, match=r"cannot be read: OSError: disk on fire.*doctor --fix"):
-        package.load_package.__wrapped__("retail")
+        package.read_package("retail")
 
 
 def test_retail_has_no_levels(retail: object) -> None:

