@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...conversation import AgentAction, Observation, ToolCall
-from ...domain import Agent, ToolSpec
+from ...domain import ToolSpec
 from .phone import SENTENCES, request, sentence
 
 TRANSFER = "transfer_to_human_agents"
@@ -99,15 +99,3 @@ class GoldAgent:
         if asked:
             return AgentAction(text=request(asked))
         return AgentAction(text=HAND_OVER if self.transferred else TRY)
-
-
-def agent(name: str, task: Any, tools: Sequence[ToolSpec], seed: str, solo: bool) -> Agent:
-    match name:
-        case "noop":
-            return NoopAgent(solo)
-        case "random":
-            return RandomAgent(tools, seed, solo)
-        case "gold":
-            return GoldAgent(task, solo)
-        case _:
-            raise KeyError(f"telecom has no agent {name!r}; it has: noop, random, gold")

@@ -14,26 +14,35 @@ from ...domain import Agent, Score, Task, ToolSpec, User
 from ..scoring import dropped
 from ..tables import GREETING
 from ..tools import run, tool_specs
-from .agents import agent
+from .agents import GoldAgent, NoopAgent, RandomAgent
+from .corpus import corpus
+from .expert import ExpertAgent
+from .generated import COUNT, generate, issues
 from .operator import Operator, caller
 from .package import TelecomPackage, load_package
 from .scoring import Goal, goal, score
 from .solo import DONE, Ticket
 from .state import TelecomState, duplicate, fresh
 
+GENERATED = "generated"
+MADE = "[CUSTOMER:"
+"""In the id of every generated task, and of no other."""
 
-class TelecomDomain:
-    """Implements `Domain`. Splits: train 74, test 40, base 114, small 20, full 2285."""
 
-    name = "tau2-telecom"
-    solo: ClassVar[bool] = False
-    user_kinds: ClassVar[tuple[str, ...]] = ("scripted",)
+class Telecom:
+    """What the two domains share. Splits: train 74, test 40, base 114, small 20, full 2285 as the data has them, and
+    `generated`, for training."""
+
+    name: ClassVar[str]
+    solo: ClassVar[bool]
+    user_kinds: ClassVar[tuple[str, ...]]
     score_mode = "official"
 
     def __init__(self, package: TelecomPackage | None = None) -> None:
         self.package = package or load_package()
         self.version = self.package.version
         self._goals: dict[str, Goal] = {}
+        self._generated: Mapping[str, Any] | None = None
         probe = self.package.environment(self.package.database, self.package.user_database, self.package.vpn_details)
         self._agent_tools = tool_specs(probe)
         self._user_tools = tool_specs(probe, "user")
@@ -41,6 +50,73 @@ class TelecomDomain:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled as its name: the data is the package's, wherever it is loaded."""
         return type(self), ()
+
+    def splits(self) -> Mapping[str, int]:
+        return {name: len(ids) for name, ids in self.package.splits.items()} | {GENERATED: COUNT}
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        return tuple(self._made()) if split == GENERATED else self.package.splits[split]
+
+    def task(self, task_id: str) -> Task:
+        """`data` and `gold` are the package's own task, or a generated one of its type. The level is the number of
+        things that are wrong."""
+        known = self.package.tasks
+        task = known[task_id] if task_id in known or MADE not in task_id else self._made()[task_id]
+        return Task(
+            id=task_id, level=f"issues-{len(issues(task_id))}", data=task, gold=task.evaluation_criteria.actions
+        )
+
+    def start(self, task: Task) -> TelecomState:
+        return fresh(self.package, task.data, solo=self.solo)
+
+    def call(self, state: TelecomState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
+        return run(state, requestor, call)
+
+    def score(self, task: Task, state: TelecomState, transcript: Sequence[Message]) -> Score:
+        if task.id not in self._goals:
+            self._goals[task.id] = goal(task.data, fresh(self.package, task.data))
+        return score(task.data, self._goals[task.id], state, transcript)
+
+    def copy_state(self, state: TelecomState) -> TelecomState:
+        return duplicate(state)
+
+    def closed_vocabulary(self) -> Sequence[str] | None:
+        return None
+
+    def data_sha256(self) -> str:
+        return self.package.data_sha256
+
+    def dropped_components(self) -> Mapping[str, int]:
+        """Components of a reward basis that need a judge, and for how many tasks they are left out: none here."""
+        missing = [name for task in self.package.tasks.values() for name in dropped(task)]
+        return {name: missing.count(name) for name in dict.fromkeys(missing)}
+
+    def _made(self) -> Mapping[str, Any]:
+        """The generated tasks, made when they are first asked for (a second or two)."""
+        if self._generated is None:
+            self._generated = generate(self.package)
+        return self._generated
+
+    def _agent(self, name: str, task: Task, seed: int, tools: Sequence[ToolSpec]) -> Agent:
+        match name:
+            case "noop":
+                return NoopAgent(self.solo)
+            case "random":
+                return RandomAgent(tools, f"{seed}/{task.id}", self.solo)
+            case "gold":
+                return GoldAgent(task.data, self.solo)
+            case "expert":
+                return ExpertAgent(self.solo)
+            case _:
+                raise KeyError(f"{self.name} has no agent {name!r}; it has: noop, random, gold, expert")
+
+
+class TelecomDomain(Telecom):
+    """Implements `Domain`: the user operates the phone."""
+
+    name = "tau2-telecom"
+    solo = False
+    user_kinds = ("scripted",)
 
     @property
     def policy_text(self) -> str:
@@ -54,29 +130,14 @@ class TelecomDomain:
     def user_tools(self) -> Sequence[ToolSpec]:
         return self._user_tools
 
-    def splits(self) -> Mapping[str, int]:
-        return {name: len(ids) for name, ids in self.package.splits.items()}
-
-    def task_ids(self, split: str) -> Sequence[str]:
-        return self.package.splits[split]
-
-    def task(self, task_id: str) -> Task:
-        """`data` and `gold` are the package's own task. The level is the number of things that are wrong."""
-        task = self.package.tasks[task_id]
-        return Task(
-            id=task_id, level=f"issues-{len(issues(task_id))}", data=task, gold=task.evaluation_criteria.actions
-        )
-
-    def start(self, task: Task) -> TelecomState:
-        return fresh(self.package, task.data, solo=self.solo)
-
-    def call(self, state: TelecomState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
-        return run(state, requestor, call)
-
     def user(self, task: Task, kind: str, seed: int) -> User:
         if kind not in self.user_kinds:
             raise ValueError(f"{self.name} has no user {kind!r}; it has: {', '.join(self.user_kinds)}")
         return Operator(caller(task.data), f"{seed}/{task.id}")
+
+    def scenario(self, task: Task) -> str:
+        """The package's own words to a simulated user, persona included; nothing of gold."""
+        return str(task.data.user_scenario)
 
     def greeting(self) -> str | None:
         return GREETING
@@ -85,34 +146,18 @@ class TelecomDomain:
         """Never: also after transfer_to_human_agents the agent still says so, and the user hangs up."""
         return False
 
-    def score(self, task: Task, state: TelecomState, transcript: Sequence[Message]) -> Score:
-        if task.id not in self._goals:
-            self._goals[task.id] = goal(self.package, task.data)
-        return score(task.data, self._goals[task.id], state, transcript)
-
-    def copy_state(self, state: TelecomState) -> TelecomState:
-        return duplicate(state)
-
     def agent(self, name: str, task: Task, seed: int) -> Agent:
-        """`noop`, `random` and `gold`. Unknown name: KeyError."""
-        return agent(name, task.data, self.agent_tools, f"{seed}/{task.id}", self.solo)
-
-    def closed_vocabulary(self) -> Sequence[str] | None:
-        return None
+        """`noop`, `random`, `gold` and `expert`. Unknown name: KeyError."""
+        return self._agent(name, task, seed, self.agent_tools)
 
     def corpus(self) -> Iterable[str]:
-        return ()
-
-    def data_sha256(self) -> str:
-        return self.package.data_sha256
-
-    def dropped_components(self) -> Mapping[str, int]:
-        """Components of a reward basis that need a judge, and for how many tasks they are left out: none here."""
-        missing = [name for task in self.package.tasks.values() for name in dropped(task)]
-        return {name: missing.count(name) for name in dict.fromkeys(missing)}
+        tools = (*self.agent_tools, *self.user_tools)
+        return corpus(self.package, self.policy_text, tools, list(self._made().values()))
 
 
-class SoloDomain(TelecomDomain):
+class SoloDomain(Telecom):
+    """Implements `Domain`: the agent is alone with a ticket. `full_tickets`: those about MMS name the refuel too."""
+
     name = "tau2-telecom-solo"
     solo = True
     user_kinds = ("scripted", "solo")
@@ -150,10 +195,12 @@ class SoloDomain(TelecomDomain):
     def ends_episode(self, call: ToolCall) -> bool:
         return call.name == DONE.name
 
+    def agent(self, name: str, task: Task, seed: int) -> Agent:
+        """`noop`, `random`, `gold` and `expert`. Unknown name: KeyError."""
+        return self._agent(name, task, seed, self.agent_tools)
 
-def issues(task_id: str) -> tuple[str, ...]:
-    """What is wrong in a task, from its id: `[intent]issue|issue[PERSONA:name]`."""
-    return tuple(task_id.partition("]")[2].partition("[")[0].split("|"))
+    def corpus(self) -> Iterable[str]:
+        return corpus(self.package, self.policy_text, self.agent_tools, list(self._made().values()))
 
 
 def _solo(full_tickets: bool) -> SoloDomain:

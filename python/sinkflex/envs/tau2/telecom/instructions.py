@@ -25,7 +25,9 @@ class Step:
     permission: str | None = None
 
 
-QUOTES = str.maketrans("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "''")
+QUOTES = str.maketrans(
+    "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}\N{NON-BREAKING HYPHEN}\N{HYPHEN}", "''--"
+)
 SWITCHES = ("airplane", "data", "roaming", "saver", "wifi", "wifi_calling", "vpn")
 
 _TOPICS: Mapping[str, str] = {
@@ -51,20 +53,24 @@ _TOPICS: Mapping[str, str] = {
     "data": r"(?:mobile|cellular)[ -]data(?! roam)|\bdata (?:connection|switch|on|off)\b|toggle data(?! roam| saver)",
 }
 _PATTERNS = {topic: re.compile(pattern) for topic, pattern in _TOPICS.items()}
-_CLAUSES = re.compile(r"[.;!?:](?=\s|$)|\n+|,|\s-\s|\bthen\b|\band\b|\bafterwards\b")
+_CLAUSES = re.compile(r"[.;!?:](?=\s|$)|\n+|,|\s-\s|\b(?:then|and|afterwards|please)\b", re.IGNORECASE)
 _LOOK = re.compile(
     r"\b(?:check|look|see|tell|show|verify|confirm|read|report|let me know|what|is|are|does|do you|can you send|try|"
-    r"send|run|test|perform|measure)\b"
+    r"sending|send|run|running|test|perform|measure|checking)\b"
 )
-_TOGGLE = re.compile(r"\b(?:toggle|switch|turn|flip|enable|disable|activate|deactivate|set|make sure|ensure|keep)\b")
+_TOGGLE = re.compile(
+    r"\b(?:(?:toggl|enabl|disabl|activat|deactivat)(?:e|ing)|(?:switch|turn|flipp?|sett?)(?:ing)?|make sure|ensure|"
+    r"keep|(?:needs?|has|have|should|must) (?:to )?be)\b"
+)
 _CHANGE = {
-    "sim": r"re-?seat|re-?insert|remove|take|eject|pop|put",
-    "apn": r"reset|restore",
-    "mode": r"\b(?:set|change|switch|select|choose|prefer|put|update)\b",
-    "permission": r"\b(?:grant|allow|give|enable|turn on|add)\b",
-    "vpn": r"\b(?:disconnect|connect|turn|switch|disable|enable|deactivate|toggle)\b",
+    "sim": r"re-?seat|re-?insert|remov|take|taking|eject|pop|put",
+    "apn": r"reset|restor",
+    "mode": r"\b(?:set|chang|switch|select|choos|prefer|put|updat)(?:e|t?ing)?\b",
+    "permission": r"\b(?:grant|allow|giv|enabl|turn on|add)(?:e|ing)?\b",
+    "vpn": r"\b(?:disconnect|connect|turn|switch|disabl|enabl|deactivat|toggl)(?:e|ing)?\b",
 }
 _CHANGES = {topic: re.compile(pattern) for topic, pattern in _CHANGE.items()}
+_VERBS = (_LOOK, _TOGGLE, *_CHANGES.values(), _PATTERNS["reboot"], _PATTERNS["pay"])
 _CONDITION = re.compile(r"^\W*(?:if|when|once|after|in case|unless|as soon as|since|because|while)\b")
 _NEGATION = re.compile(r"\b(?:don'?t|do not|never|no need|without|avoid|instead of|rather than)\b")
 _AGENT = re.compile(
@@ -77,6 +83,7 @@ _WHOSE = re.compile(r"\b(?:would you like|shall|should|do you want|may|can) (?:m
 _ADJACENT = re.compile(r"\b(?:turn|switch|toggle|flip)\w* (?:it |them |that |this )?(?:back )?(on|off)\b")
 _PLACED = re.compile(r"\b(?:is|are|it|to|be|stays?) (?:\w+ )?(on|off|enabled|disabled)\b")
 _LAST = re.compile(r"\b(on|off|enabled|disabled)\W*$")
+_BACK = re.compile(r"(?:(?:turn|switch) )?(?:it )?(?:back )?(on|off)(?: again)?")
 _SHOUTED = re.compile(r"\b(ON|OFF)\b")
 _MODE = (
     ("4g_5g_preferred", r"4g\W*(?:/|_|and|or|-)?\W*5g|5g\W*(?:/|_|and|or|-)?\W*4g|5g|lte|highest|fastest"),
@@ -92,7 +99,11 @@ def steps(text: str) -> list[Step]:
     for step in _read(text.replace("_", " ").replace("*", "").replace("`", "").translate(QUOTES)):
         if step not in found[-1:]:
             found.append(step)
-    return found
+    # An app without a permission, in a clause of its own, only introduces the ones that follow.
+    named = any(step.permission is not None for step in found)
+    return [
+        step for step in found if not (named and step.change and step.topic == "permission" and not step.permission)
+    ]
 
 
 def _read(text: str) -> Iterator[Step]:
@@ -108,13 +119,16 @@ def _read(text: str) -> Iterator[Step]:
         if _CONDITION.search(lower):
             topics = named or topics
             continue
-        if _WHOSE.search(lower) or (_AGENT.search(lower) and not _ASKING.search(lower)):
+        if (_WHOSE.search(lower) or _AGENT.search(lower)) and not _ASKING.search(lower):
             about_agent, last, topics = True, None, named or topics
             continue
-        verb = bool(_LOOK.search(lower) or _TOGGLE.search(lower) or any(p.search(lower) for p in _CHANGES.values()))
+        verb = any(pattern.search(lower) for pattern in _VERBS)
         if about_agent and not verb:
             continue
         about_agent = False
+        if not named and last is not None and last.topic in SWITCHES and (m := _BACK.fullmatch(lower)):
+            last = replace(last, on=m[1] == "on")
+            yield last
         if not named and verb and re.search(r"\b(?:it|them|that|this)\b", lower):
             named = topics
         for topic in named:

@@ -40,6 +40,7 @@ _OFFER = re.compile(
     r"(?:agree|confirm|accept)|please confirm|\(yes/no\)|are you (?:ok|okay|willing|happy)|want me to|do i have your|"
     r"proceed\?|how much"
 )
+_SENT = re.compile(r"\b(?:sent|sending|issued) .{0,30}payment request|payment request .{0,30}\bsent\b")
 _DONE = re.compile(
     r"\b(?:i|we)(?:'ve| have)? (?:now |just |also |successfully )*(?:added|enabled|refuel\w*|resumed|lifted|restored|"
     r"applied|activated|reactivated|completed|fixed|done)|has been (?:\w+ )?(?:added|enabled|refuel|resumed|lifted)"
@@ -121,6 +122,8 @@ class Operator:
         wanted = steps(agent_text)
         for step in wanted:
             hands.do(step)
+        if _SENT.search(lower) and not any(step.topic == "pay" for step in wanted):
+            hands.pay()
         said = [*answers, *hands.reports]
         if hands.changed or _DONE.search(lower) or _WORKS.search(lower):
             solved = self._check(hands, said)

@@ -13,8 +13,7 @@ from typing import Any
 from ...conversation import Message
 from ...domain import Score
 from ..scoring import action_parts, assertions, basis, combine, said
-from .package import TelecomPackage
-from .state import Entities, TelecomState, entities, fresh
+from .state import Entities, TelecomState, duplicate, entities
 
 
 @dataclass(frozen=True)
@@ -28,18 +27,18 @@ class Goal:
     changed: Entities
 
 
-def goal(package: TelecomPackage, task: Any) -> Goal:
-    environment = fresh(package, task).environment
-    start = entities(environment)
-    held = tuple(assertions(environment, task))
-    final = after_gold(package, task, sync=True)
-    changed = {key: value for key, value in entities(final).items() if start.get(key) != value}
-    return Goal(held, entities(after_gold(package, task, sync=False)), changed)
+def goal(task: Any, start: TelecomState) -> Goal:
+    """`start` is the state in which the task begins."""
+    before = entities(start.environment)
+    held = tuple(assertions(start.environment, task))
+    final = after_gold(task, duplicate(start), sync=True)
+    changed = {key: value for key, value in final.items() if before.get(key) != value}
+    return Goal(held, after_gold(task, duplicate(start), sync=False), changed)
 
 
-def after_gold(package: TelecomPackage, task: Any, sync: bool) -> Any:
-    """The environment after the gold actions; `sync`: as in an episode, where every call ends in a synchronisation."""
-    environment = fresh(package, task).environment
+def after_gold(task: Any, start: TelecomState, sync: bool) -> Entities:
+    """What the gold actions leave; `sync`: as in an episode, where every call ends in a synchronisation."""
+    environment = start.environment
     for action in task.evaluation_criteria.actions or ():
         try:
             environment.make_tool_call(action.name, requestor=action.requestor, **action.arguments)
@@ -47,7 +46,7 @@ def after_gold(package: TelecomPackage, task: Any, sync: bool) -> Any:
                 environment.sync_tools()
         except Exception:  # whatever it raised: the package's evaluator skips an erring gold action
             continue
-    return environment
+    return entities(environment)
 
 
 def score(task: Any, aim: Goal, state: TelecomState, transcript: Sequence[Message]) -> Score:
