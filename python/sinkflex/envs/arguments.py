@@ -2,16 +2,19 @@
 
 Convention: a value of the wrong type is coerced where the schema makes its meaning certain ("100" or 100.0 for an
 integer, "2.5" for a number, "true" for a boolean, a JSON text for an object or array) and counted; anything else is
-a `Problem` that the agent sees. A number where a string is wanted is not repaired: a zip code 01234 would lose its
+a `Problem` that the agent sees. Arguments given as a text may be JSON or, as models write it, a Python dictionary in
+single quotes; that is counted too. A number where a string is wanted is not repaired: a zip code 01234 would lose its
 zero. Understood keywords: type, enum, const, properties, required, items, anyOf, oneOf, $ref into $defs.
 Unknown arguments are refused whether or not the schema says so.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +24,7 @@ from .problems import BadArguments, Problem, preview
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?")
 _MISFIT: Any = object()
+MAX_LITERAL = 10_000
 
 
 def check_arguments(spec: ToolSpec, arguments: Any) -> tuple[dict[str, Any], int]:
@@ -28,6 +32,8 @@ def check_arguments(spec: ToolSpec, arguments: Any) -> tuple[dict[str, Any], int
     coerced = 0
     if isinstance(arguments, str):
         parsed = _parse(arguments)
+        if parsed is _MISFIT:
+            parsed = _literal(arguments)
         if not isinstance(parsed, dict):
             raise BadArguments(Problem("bad_json", tool=spec.name, got=preview(arguments)))
         arguments, coerced = parsed, 1
@@ -57,6 +63,18 @@ def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
+        return _MISFIT
+
+
+def _literal(text: str) -> Any:
+    """The Python dictionary that `text` spells, as JSON would hold it."""
+    if len(text) > MAX_LITERAL or not text.lstrip().startswith("{"):
+        return _MISFIT
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return json.loads(json.dumps(ast.literal_eval(text.strip()), allow_nan=False))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return _MISFIT
 
 
