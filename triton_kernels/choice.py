@@ -49,8 +49,6 @@ def _flash_refusal(request: Request) -> str | None:
         return _flash_cuda_refusal(request)
     if request.device.type != "cpu":
         return f"flash does not run on {request.device}"
-    if request.has_parents:
-        return "flash does not support segments with a parent"
     return None
 
 
@@ -109,7 +107,7 @@ IMPLS = tuple(REFUSALS)
 
 # What `auto` tries first on a kind of device, with the clause that says why it is the choice.
 AUTO_ORDER: Mapping[str, Mapping[str, str]] = {
-    "cpu": {"flash": "linear memory on the CPU, with and without sinks and windows"},
+    "cpu": {"flash": "linear memory on the CPU, every mask"},
     "cuda": {
         "triton": "linear memory on a GPU, every mask; the order of implementations there is not measured yet",
         "flex": "linear memory on a GPU, every mask; the order of implementations there is not measured yet",

@@ -98,7 +98,8 @@ def gap(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> float:
 @contextmanager
 def every_path() -> Iterator[None]:
     """Lowers the lengths at which flash changes its ways, so that short sequences take all of them."""
-    with mock.patch.object(plan, "BAND_FROM", 20), mock.patch.object(plan, "WHOLE_FROM", 50):
+    lowered = {"BAND_FROM": 20, "NODE": 24, "CHUNK_ELEMENTS": 1 << 11, "RECT_SCORES": 1, "RECT_COPIES": 1}
+    with mock.patch.multiple(plan, **lowered):
         yield
 
 
