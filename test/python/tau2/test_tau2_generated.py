@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,10 +145,18 @@ def test_the_text_tells_a_customer_everything_and_names_no_item_product_or_tool(
             assert told not in text
 
 
-def test_the_environment_trains_on_it(retail: Any) -> None:
-    env = DualControlEnv(retail, split="generated", max_turns=30, max_errors=6)
-    _, info = env.reset(seed=3)
-    assert info["task_id"] in IDS and info["level"].startswith("writes-")
+def test_a_run_draws_from_it_and_an_environment_resets_to_it(retail: Any) -> None:
+    """`env: {suite: tau2-retail, split: generated}`: a run names the tasks, the environment keeps its default split."""
+    from sinkflex.train.setup import Setup
+
+    setup: Any = SimpleNamespace(
+        config=SimpleNamespace(env=SimpleNamespace(suite="tau2-retail", split="generated", tasks=None)), domain=retail
+    )
+    assert Setup.task_ids(setup) == list(IDS)
+    _, info = DualControlEnv(retail, max_turns=30).reset(seed=3, options={"task_id": IDS[5]})
+    assert info["task_id"] == IDS[5] and info["level"].startswith("writes-") and info["outcome"] is None
+    _, info = DualControlEnv(retail, split="generated").reset(seed=3)
+    assert info["task_id"] in IDS
 
 
 def with_parts(package: Package, **parts: Any) -> Package:
