@@ -20,7 +20,7 @@ from sinkflex.refusal import Refusal
 _T = TypeVar("_T")
 _MAY_BE_ABSENT: dict[str, Any] = {"may_be_absent": True}
 
-Suite = Literal["mini-shop", "tau2-retail"]
+Suite = Literal["mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo"]
 
 
 @dataclass(frozen=True, slots=True)
