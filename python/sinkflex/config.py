@@ -34,7 +34,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    impl: Literal["auto", "eager", "flash"] = "auto"
+    impl: Literal["auto", "eager", "flash", "flex", "triton"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)

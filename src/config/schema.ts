@@ -27,7 +27,7 @@ const model = z.strictObject({
 });
 
 const attention = z.strictObject({
-  impl: z.enum(["auto", "eager", "flash"]).default("auto").meta({
+  impl: z.enum(["auto", "eager", "flash", "flex", "triton"]).default("auto").meta({
     description: "How attention with sinks is computed; auto chooses and says what it chose and why.",
     why: "Every accepted implementation keeps the learned sinks in the softmax; others drop them without a word.",
   }),
@@ -159,7 +159,7 @@ const train = z.strictObject({
     .int()
     .min(64)
     .default(8192)
-    .describe("Tokens in one forward and backward pass; less needs less memory and changes no result."),
+    .describe("Tokens of one pass; what sequences share counts once. Less needs less memory, changes no result."),
   logprob_gap_limit: rate
     .default(0.01)
     .describe(

@@ -4,11 +4,15 @@ Idea: the trained tokens of a step are chosen first (`select`), shared out over 
 packed under a token budget (`rl_micro_batches`, `sft_micro_batches`). What a token weighs in the loss is settled over
 the whole optimiser step, so packing can never change a gradient.
 
-Shapes of a micro-batch of B sequences: `ids_1T` and `positions_1T` hold the sequences one after another without
-padding (`lengths` says how long each is; positions restart at 0). `rows_N` are the N places in [0, T) whose hidden
-state predicts a trained token, that is the place of the token before it; `targets_N` are those tokens. Masks come from
-spans of sampled tokens, never from comparing ids. A sequence is fed up to the token before its last trained one:
-nothing later can reach the loss.
+What several sequences of a micro-batch begin with (a group's prompt, the system prompt of a domain, equal first turns)
+is packed once where that pays (prefix_tree.py), as a segment that the others continue. The budget counts packed tokens.
+
+Shapes of a micro-batch of B sequences: `ids_1T` and `positions_1T` hold the pieces one after another without padding;
+`layout` says how long each is and which it continues, and positions follow the path. `rows_N` are the N places in
+[0, T) whose hidden state predicts a trained token, that is the place of the token before it on the sequence's path;
+`targets_N` are those tokens. A place may occur in several sequences, and so may a trained token in a shared piece: it
+counts for each of them. Masks come from spans of sampled tokens, never from comparing ids. A sequence is fed up to the
+token before its last trained one: nothing later can reach the loss.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, compress, pairwise
+from itertools import compress, pairwise
 from typing import Any, Literal, Protocol
 
 import torch
@@ -24,8 +28,11 @@ from torch import Tensor
 
 from sinkflex.algorithms.advantages import AdvantageResult
 from sinkflex.algorithms.aggregate import Aggregate, StepCounts, step_counts, token_weights
+from sinkflex.kernels.layout import Layout
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.trajectory import Trajectory
+
+from .prefix_tree import PrefixTree
 
 
 class TokenRow(Protocol):
@@ -44,7 +51,7 @@ class MicroBatch:
 
     ids_1T: Tensor
     positions_1T: Tensor
-    lengths: tuple[int, ...]
+    layout: Layout
     sequences: tuple[int, ...]
     rows_N: Tensor
     targets_N: Tensor
@@ -128,13 +135,16 @@ def rl_micro_batches(
     aggregate: Aggregate = "token_mean",
     constant_length: int | None = None,
     counts: StepCounts | None = None,
+    share: bool = True,
 ) -> list[RlMicroBatch]:
-    """One optimiser step over `rows` (places in `trajectories` and in `advantages` [all]).
+    """One optimiser step over `rows` (places in `trajectories` and in `advantages` [all]), the largest micro-batch
+    first.
 
-    `counts` defaults to the counts of these rows: the whole optimiser step, all ranks.
+    `counts` defaults to the counts of these rows: the whole optimiser step, all ranks. Without `share` every sequence
+    is packed in full.
     """
     batches = []
-    for micro in _packed(trajectories, rows, tokens_per_micro_batch, aggregate, constant_length, counts):
+    for micro in _packed(trajectories, rows, tokens_per_micro_batch, aggregate, constant_length, counts, share):
         members = [trajectories[i] for i in micro.sequences]
         behaviour = [lp for t in members for lp in compress(t.logprobs, t.loss_mask)]
         batches.append(
@@ -148,11 +158,15 @@ def rl_micro_batches(
 
 
 def sft_micro_batches(
-    examples: Sequence[TokenRow], *, tokens_per_micro_batch: int, counts: StepCounts | None = None
+    examples: Sequence[TokenRow],
+    *,
+    tokens_per_micro_batch: int,
+    counts: StepCounts | None = None,
+    share: bool = True,
 ) -> list[MicroBatch]:
     """One supervised optimiser step over all `examples` that have a trained token; mean over trained tokens."""
     rows = [i for i, example in enumerate(examples) if any(example.loss_mask)]
-    return _packed(examples, rows, tokens_per_micro_batch, "token_mean", None, counts)
+    return _packed(examples, rows, tokens_per_micro_batch, "token_mean", None, counts, share)
 
 
 def _packed(
@@ -162,71 +176,86 @@ def _packed(
     aggregate: Aggregate,
     constant_length: int | None,
     counts: StepCounts | None,
+    share: bool,
 ) -> list[MicroBatch]:
     tokens = torch.tensor([sum(sequences[i].loss_mask) for i in rows], dtype=torch.int64)
     weights = token_weights(tokens, counts or step_counts(tokens), aggregate, constant_length)
     weight_of = dict(zip(rows, weights.tolist(), strict=True))
-    fed = {i: _fed_length(sequences[i], i) for i in rows}
-    return [_pack(sequences, bin_, fed, weight_of) for bin_ in _bins(sequences, rows, fed, budget)]
+    fed = [_fed(sequences[i], i, budget) for i in rows]
+    tree = PrefixTree(fed, share=share)
+    return [_pack(sequences, rows, fed, tree, stretch, weight_of) for stretch in _stretches(tree, len(rows), budget)]
 
 
-def _fed_length(row: TokenRow, index: int) -> int:
-    """Tokens to feed: all before the last trained one."""
+def _fed(row: TokenRow, index: int, budget: int) -> list[int]:
+    """The ids to feed: all before the last trained token."""
     if len(row.ids) != len(row.loss_mask):
         raise ValueError(f"sequence {index}: {len(row.ids)} ids and {len(row.loss_mask)} mask entries")
-    last = max((p for p, m in enumerate(row.loss_mask) if m), default=0)
+    last = max(compress(range(len(row.ids)), row.loss_mask), default=0)
     if last == 0 or row.loss_mask[0]:
         raise ValueError(f"sequence {index}: needs a trained token that is not the first (nothing predicts that one)")
-    return last
+    if last > budget:
+        raise Refusal(
+            "SF-EPISODE-TOO-LONG",
+            f"Episode {getattr(row, 'id', index)} has {last} tokens to train on, "
+            f"train.tokens_per_micro_batch is {budget}.",
+            why="An episode is never cut: its last tokens carry the reward.",
+            fix="Raise train.tokens_per_micro_batch or lower rollout.max_total_tokens.",
+            owner="policy",
+        )
+    return list(row.ids[:last])
 
 
-def _bins(sequences: Sequence[TokenRow], rows: Sequence[int], fed: dict[int, int], budget: int) -> list[list[int]]:
-    """Neighbours in length share a bin (little waste where an implementation pads); the longest come first, so that a
-    budget that does not fit the memory fails at once."""
-    bins: list[list[int]] = []
-    used = 0
-    for i in sorted(rows, key=lambda i: (-fed[i], i)):
-        if fed[i] > budget:
-            name = getattr(sequences[i], "id", i)
-            raise Refusal(
-                "SF-EPISODE-TOO-LONG",
-                f"Episode {name} has {fed[i]} tokens to train on, train.tokens_per_micro_batch is {budget}.",
-                why="An episode is never cut: its last tokens carry the reward.",
-                fix="Raise train.tokens_per_micro_batch or lower rollout.max_total_tokens.",
-                owner="policy",
-            )
-        if not bins or used + fed[i] > budget:
-            bins.append([])
-            used = 0
-        bins[-1].append(i)
-        used += fed[i]
-    return bins
+def _stretches(tree: PrefixTree, count: int, budget: int) -> list[tuple[int, int]]:
+    """The tree's order cut into micro-batches, the largest first: a budget that does not fit the memory fails at once.
+
+    What fits a micro-batch of its own is not torn: a subtree (a group, since its members share a prompt) goes whole
+    into the current micro-batch or opens the next one; only one that is too large is taken apart, where it branches.
+    """
+    stretches = []
+    start = 0
+    work = [(0, count)] if count else []
+    while work:
+        low, high = work.pop()
+        if tree.tokens(start, high) <= budget:
+            continue
+        if low > start and tree.tokens(low, high) <= budget:
+            stretches.append((start, low))
+            start = low
+        else:
+            work.extend(reversed(tree.parts(low, high)))
+    if count:
+        stretches.append((start, count))
+    return sorted(stretches, key=lambda stretch: -tree.tokens(*stretch))
 
 
 def _pack(
-    sequences: Sequence[TokenRow], members: list[int], fed: dict[int, int], weight_of: dict[int, float]
+    sequences: Sequence[TokenRow],
+    rows: Sequence[int],
+    fed: Sequence[list[int]],
+    tree: PrefixTree,
+    stretch: tuple[int, int],
+    weight_of: dict[int, float],
 ) -> MicroBatch:
-    lengths = tuple(fed[i] for i in members)
-    ids: list[int] = []
-    positions: list[int] = []
-    rows: list[int] = []
+    """`rows`, `fed` and the tree's sequences correspond; the tree's order decides that of the sequences."""
+    pieces, places = tree.pack(*stretch)
+    ids = [token for piece in pieces for token in fed[piece.sequence][piece.begin : piece.end]]
+    layout = Layout.from_lengths([p.end - p.begin for p in pieces], parents=[p.parent for p in pieces])
+    members = [tree.order[at] for at in range(*stretch)]
+    rows_of: list[Tensor] = []
     targets: list[int] = []
     owner: list[int] = []
-    for i, start in zip(members, accumulate(lengths, initial=0), strict=False):
-        row = sequences[i]
-        ids.extend(row.ids[: fed[i]])
-        positions.extend(range(fed[i]))
-        for p, trained in enumerate(row.loss_mask):
-            if trained:
-                rows.append(start + p - 1)
-                targets.append(row.ids[p])
-                owner.append(i)
+    for member in members:
+        row = sequences[rows[member]]
+        trained = list(compress(range(len(row.ids)), row.loss_mask))
+        rows_of.append(places[member][torch.tensor(trained) - 1])
+        targets += compress(row.ids, row.loss_mask)
+        owner += [rows[member]] * len(trained)
     return MicroBatch(
         ids_1T=torch.tensor([ids], dtype=torch.int64),
-        positions_1T=torch.tensor([positions], dtype=torch.int64),
-        lengths=lengths,
-        sequences=tuple(members),
-        rows_N=torch.tensor(rows, dtype=torch.int64),
+        positions_1T=layout.positions()[None],
+        layout=layout,
+        sequences=tuple(rows[member] for member in members),
+        rows_N=torch.cat(rows_of),
         targets_N=torch.tensor(targets, dtype=torch.int64),
         weights_N=torch.tensor([weight_of[i] for i in owner], dtype=torch.float32),
         sequence_N=torch.tensor(owner, dtype=torch.int64),

@@ -4,7 +4,7 @@
     score       the environment's exact reward, inside generate                         envs
     log_probs   behaviour log-probs were recorded while sampling; a reference only with KL
     advantages  each episode against its own group (GRPO, no value model)               algorithms.advantages
-    update      packed micro-batches, clipped loss, one or more optimiser steps         train.update
+    update      packed micro-batches (shared beginnings once), clipped loss             train.batch, train.update
     sync        the engine reads the weights it trains: nothing to copy, the version is stamped on every turn
 
 Which GRPO this is: advantages divided by the group's population deviation (or not: normalize none), groups without
@@ -41,6 +41,7 @@ from .metrics import rollout_metrics, update_metrics
 from .schedule import learning_rate, task_order
 from .setup import Setup, plan_fields, prepare
 from .update import Totals, policy_update
+from .verify import PackingCheck
 from .warm_start import make_optimizer, stages_by_step, warm_start
 
 
@@ -54,6 +55,7 @@ class _Loop:
     reference: Policy | None = None
     noop_mean: float | None = None
     guard: UpdateGuard = field(default_factory=UpdateGuard)
+    check_packing: PackingCheck = field(default_factory=PackingCheck)
 
     @property
     def policy(self) -> Policy:
@@ -187,6 +189,7 @@ def _update(
                 aggregate=algorithm.aggregate,
                 constant_length=algorithm.constant_length,
             )
+            loop.check_packing(loop.policy, micros, trajectories, config.rollout.temperature, step)
             update, part = policy_update(
                 loop.policy,
                 loop.optimizer,

@@ -19,8 +19,9 @@ import transformers
 from sinkflex import envs
 from sinkflex.config import Config, Run
 from sinkflex.envs.domain import InfraFault
-from sinkflex.kernels import api
-from sinkflex.policy.model import Policy, build_tiny, load_policy
+from sinkflex.kernels.api import Choice, Request, choose, resolve
+from sinkflex.kernels.layout import Layout
+from sinkflex.policy.model import Policy, build_tiny, head_dim, load_policy
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.scheduler import RolloutSettings
 
@@ -77,15 +78,12 @@ def prepare(run: Run) -> Setup:
     except (InfraFault, ValueError) as error:
         raise _refuse("env.suite", config.env.suite, str(error)) from error
     dtype = _dtype(config, device)
-    impl, reason = (
-        api.choose(device=device, dtype=dtype)
-        if config.attention.impl == "auto"
-        else (config.attention.impl, "set in the config")
-    )
+    impl, reason = _attention(config, device, dtype)
     if config.model.path is not None:
         policy = load_policy(Path(config.model.path), impl=impl, dtype=dtype)
     else:
         policy = build_tiny(domain, impl=impl, seed=config.seed, max_positions=config.rollout.max_total_tokens)
+    policy.impl, reason = _attention(config, device, dtype, head_dim(policy.model.config))
     policy.model.to(device)
     threads_reason = _set_threads(config, policy)
     env = config.env
@@ -194,6 +192,27 @@ def _dtype(config: Config, device: torch.device) -> torch.dtype:
     if config.model.dtype != "auto":
         return torch.float32 if config.model.dtype == "float32" else torch.bfloat16
     return torch.bfloat16 if device.type == "cuda" and config.model.path is not None else torch.float32
+
+
+def _attention(config: Config, device: torch.device, dtype: torch.dtype, head_dim: int | None = None) -> Choice:
+    """The implementation of a run. Asked for all that training will ask it: segments that continue others. Without
+    `head_dim` before the weights are loaded, so that what cannot run at all is refused early."""
+    wanted, layout = config.attention.impl, Layout.from_lengths([1, 1], parents=[-1, 0])
+    if wanted == "auto":
+        return choose(device, dtype, layout, head_dim)
+    try:
+        resolve(wanted, Request(device, dtype, head_dim, layout.has_parents))
+    except ValueError as error:
+        raise Refusal(
+            "SF-ATTENTION",
+            f"attention.impl is {wanted!r}, which this run cannot use.",
+            why=f"{error}.",
+            fix="Set attention.impl to the one named, or to auto.",
+            where="attention.impl",
+            owner="engine",
+            exit_code=2,
+        ) from error
+    return Choice(wanted, "set in the config")
 
 
 def _set_threads(config: Config, policy: Policy) -> str:

@@ -1,7 +1,8 @@
 """One optimiser step on packed micro-batches: supervised (`supervised_update`) or GRPO (`policy_update`).
 
-Both run the same forward: hidden states of the packed tokens, then logits of the rows that predict a trained token, and
-no others. Micro-batches only accumulate gradients; what a token weighs was settled over the whole optimiser step.
+Both run the same forward: hidden states of the packed tokens, then log-probs of the rows that predict a trained token,
+and no others, straight from the hidden states: logits of all rows over the vocabulary never exist. Micro-batches only
+accumulate gradients; what a token weighs was settled over the whole optimiser step.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from sinkflex.algorithms.losses import chunked_log_probs, policy_loss
+from sinkflex.algorithms.losses import policy_loss
 from sinkflex.config import Algorithm
-from sinkflex.kernels.layout import Layout
+from sinkflex.kernels.api import linear_log_prob
 from sinkflex.policy.attention import AttentionContext
 from sinkflex.policy.model import Policy
 
@@ -39,9 +40,12 @@ class Totals:
 
 def log_probs(policy: Policy, micro: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
     """(log-prob of each trained token [N] with gradient, entropy [N] without)."""
-    context = AttentionContext(policy.impl, layout=Layout.from_lengths(micro.lengths))
+    context = AttentionContext(policy.impl, layout=micro.layout)
     states = policy.hidden(micro.ids_1T, micro.positions_1T, context)
-    return chunked_log_probs(states[micro.rows_N], policy.logits, micro.targets_N, temperature)
+    scored = linear_log_prob(
+        states, policy.head, micro.targets_N, temperature=temperature, return_entropy=True, keep=micro.rows_N
+    )
+    return scored.log_prob, scored.entropy.detach()
 
 
 def supervised_update(

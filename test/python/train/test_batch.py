@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import pytest
 import torch
@@ -31,6 +30,10 @@ def _micros(trajectories: Sequence[Trajectory], budget: int = 4096, **options: o
     keep = {k: options.pop(k) for k in ("zero_variance", "mask_truncated") if k in options}
     rows = select(trajectories, result, **keep).rows  # type: ignore[arg-type]
     return rl_micro_batches(trajectories, result.advantages, rows, tokens_per_micro_batch=budget, **options)  # type: ignore[arg-type]
+
+
+def lengths(micro: MicroBatch) -> list[int]:
+    return [segment.q_len for segment in micro.layout.segments]
 
 
 class _Bigram(nn.Module):
@@ -90,7 +93,7 @@ def test_mini_batches_follow_from_seed_step_and_epoch_alone() -> None:
 
 def test_B09_each_optimiser_step_has_a_denominator_of_its_own(trajectory: Build) -> None:
     """Four rows of ten tokens, every token loss 1.0, an optimiser step every two rows: 20/20 and not 20/40."""
-    rows = [trajectory(range(11), [0] + [1] * 10, float(i % 2), sample=i) for i in range(4)]
+    rows = [trajectory(range(i, i + 11), [0] + [1] * 10, float(i % 2), sample=i) for i in range(4)]
     result = _result(rows)
     for members in split(select(rows, result).rows, 2, seed=0, step=1):
         micros = rl_micro_batches(rows, result.advantages, members, tokens_per_micro_batch=10)
@@ -107,7 +110,7 @@ def test_B10_the_split_into_micro_batches_changes_neither_loss_nor_weights(traje
     ]
     options = {"aggregate": aggregate, "constant_length": 12}
     whole, fine = _micros(rows, 4096, **options), _micros(rows, 17, **options)
-    assert (len(whole), len(fine)) == (1, 4)
+    assert len(whole) == 1 < len(fine)
     loss, delta = _step(_Bigram(), whole)
     loss_of_four, delta_of_four = _step(_Bigram(), fine)
     assert loss_of_four == pytest.approx(loss, rel=1e-6)
@@ -157,7 +160,7 @@ def test_B31_every_per_token_list_has_the_length_of_the_ids(trajectory: Build) -
     cut.check()
     (micro,) = _micros([cut, whole])
     assert len(cut.ids) == len(cut.loss_mask) == len(cut.logprobs) == 16
-    assert micro.ids_1T.shape == micro.positions_1T.shape == (1, sum(micro.lengths))
+    assert micro.ids_1T.shape == micro.positions_1T.shape == (1, micro.layout.num_queries)
     cut.ids.append(3)
     with pytest.raises(AssertionError, match="differ in length"):
         cut.check()
@@ -168,12 +171,12 @@ def test_B31_every_per_token_list_has_the_length_of_the_ids(trajectory: Build) -
 def test_B37_the_end_token_is_trained_although_it_is_also_the_padding_id(trajectory: Build) -> None:
     pad = eos = 0
     row = trajectory([9, 0, 7, 5, 6, eos], [0, 0, 0, 1, 1, 1], 1.0)
-    longer = trajectory([9, 8, 7, 6, 5, 4, 3, eos], [0, 0, 0, 1, 1, 1, 1, 1], 0.0, sample=1)
+    longer = trajectory([8, 8, 7, 6, 5, 4, 3, eos], [0, 0, 0, 1, 1, 1, 1, 1], 0.0, sample=1)
     (micro,) = _micros([row, longer])
     mine = micro.sequence_N == 0
     assert micro.targets_N[mine].tolist() == [5, 6, eos]
     assert micro.ids_1T[0, -5:].tolist() == [9, pad, 7, 5, 6]  # the prompt's own 0 is fed, and nothing is padded
-    assert micro.lengths == (7, 5)
+    assert lengths(micro) == [7, 5]
 
 
 def test_B38_truncated_episodes_can_be_masked_and_keep_their_reward_in_the_baseline(trajectory: Build) -> None:
@@ -209,7 +212,7 @@ def test_B42_a_token_that_was_appended_and_not_sampled_changes_nothing(trajector
 
 def test_B44_a_log_prob_is_read_at_the_place_of_the_token_before(trajectory: Build) -> None:
     ids, mask = [10, 11, 1, 2, 20, 21, 3], [0, 0, 1, 1, 0, 0, 1]
-    rows = [trajectory(ids, mask, 1.0), trajectory([7, 8, 9], [0, 1, 1], 0.0, sample=1)]
+    rows = [trajectory(ids, mask, 1.0), trajectory([17, 8, 9], [0, 1, 1], 0.0, sample=1)]
     (micro,) = _micros(rows)
     model = _Bigram()
     mine = micro.sequence_N == 0
@@ -224,10 +227,10 @@ def test_B44_a_log_prob_is_read_at_the_place_of_the_token_before(trajectory: Bui
 
 
 def test_positions_restart_and_the_tail_after_the_last_trained_token_is_not_fed(trajectory: Build) -> None:
-    rows = [trajectory(range(9), [0, 1, 1, 0, 1, 0, 0, 0, 0], 1.0), trajectory(range(3), [0, 0, 1], 0.0, sample=1)]
+    rows = [trajectory(range(9), [0, 1, 1, 0, 1, 0, 0, 0, 0], 1.0), trajectory([4, 1, 2], [0, 0, 1], 0.0, sample=1)]
     (micro,) = _micros(rows)
-    assert micro.lengths == (4, 2)
-    assert micro.ids_1T.tolist() == [[0, 1, 2, 3, 0, 1]]
+    assert lengths(micro) == [4, 2]
+    assert micro.ids_1T.tolist() == [[0, 1, 2, 3, 4, 1]]
     assert micro.positions_1T.tolist() == [[0, 1, 2, 3, 0, 1]]
 
 
@@ -248,7 +251,7 @@ def test_a_first_token_cannot_be_trained(trajectory: Build) -> None:
 
 
 def test_supervised_batches_take_the_mean_over_the_marked_tokens(trajectory: Build) -> None:
-    rows = [trajectory([5, 6, 7, 8], [0, 0, 1, 1]), trajectory([5, 6], [0, 0]), trajectory([5, 9, 4], [0, 1, 0])]
+    rows = [trajectory([5, 6, 7, 8], [0, 0, 1, 1]), trajectory([5, 6], [0, 0]), trajectory([6, 9, 4], [0, 1, 0])]
     (micro,) = sft_micro_batches(rows, tokens_per_micro_batch=64)
     assert type(micro) is MicroBatch
     assert micro.targets_N.tolist() == [7, 8, 9]
@@ -266,13 +269,14 @@ def test_moving_to_a_device_moves_every_tensor(trajectory: Build) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=30), st.integers(40, 120))
-def test_packing_keeps_every_sequence_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    rows = [_Row(list(range(n)), [False] * (n - 1) + [True]) for n in lengths]
+def test_packing_keeps_every_sequence_once_within_the_budget(sizes: list[int], budget: int) -> None:
+    rows = [_Row(list(range(i, i + n)), [False] * (n - 1) + [True]) for i, n in enumerate(sizes)]
     micros = sft_micro_batches(rows, tokens_per_micro_batch=budget)
     assert sorted(i for m in micros for i in m.sequences) == list(range(len(rows)))
-    fed = [n for m in micros for n in m.lengths]
-    assert all(sum(m.lengths) <= budget for m in micros)
-    assert all(a >= b for a, b in pairwise(fed))  # neighbours in length share a micro-batch
+    packed = [m.ids_1T.numel() for m in micros]
+    assert packed == [sum(sizes[i] - 1 for i in m.sequences) for m in micros]
+    assert max(packed) <= budget
+    assert packed == sorted(packed, reverse=True), "the largest comes first: a budget too large fails at once"
     assert sum(float(m.weights_N.double().sum()) for m in micros) == pytest.approx(1.0, rel=1e-6)
 
 

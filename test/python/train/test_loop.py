@@ -206,6 +206,7 @@ def test_a_new_run_does_not_write_among_old_checkpoints(
         ({"eval.split": "test"}, "has the splits train, tune, report"),
         ({"eval.report_split": "test"}, "has the splits train, tune, report"),
         ({"model": {"path": "/nowhere", "dtype": "auto"}}, "not a model folder"),
+        ({"attention.impl": "flex", "device": "cpu"}, "attention.impl is 'flex'.* impl='[a-z]+' supports this request"),
     ],
 )
 def test_what_cannot_be_had_is_refused_before_training(tmp_path: Path, changes: dict[str, Any], match: str) -> None:

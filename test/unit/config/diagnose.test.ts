@@ -59,7 +59,7 @@ describe("public cases", () => {
     for (const impl of ["sdpa", "flash_attention_2"]) {
       for (const text of [`attention: ${impl}`, `attention: {impl: ${impl}}`]) {
         const problem = problemOf(`${SMALLEST}${text}\n`);
-        expect(`${problem.what} ${problem.fix}`).toMatch(/`auto`, `eager` or `flash`/);
+        expect(`${problem.what} ${problem.fix}`).toMatch(/`auto`, `eager`, `flash`, `flex` or `triton`/);
         expect(problem.why).toMatch(/keeps the learned sinks/);
       }
     }
