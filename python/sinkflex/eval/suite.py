@@ -34,6 +34,9 @@ def load_domain(request: Request) -> tuple[Any, Request]:
     if request.split not in splits:
         known = ", ".join(f"{name} ({count})" for name, count in splits.items())
         raise refuse("SF-EVAL-SPLIT", f"{request.suite} has no split {request.split!r}", f"It has {known}.", 2)
+    if getattr(domain, "solo", False) and request.user.kind == "scripted":
+        # Nobody plays a user there: the report must not say that a script does.
+        request = replace(request, user=replace(request.user, kind="solo"))
     kinds = (*getattr(domain, "user_kinds", ("scripted",)), *(("llm",) if hasattr(domain, "scenario") else ()))
     if request.user.kind not in kinds:
         raise refuse(

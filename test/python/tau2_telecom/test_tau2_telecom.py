@@ -210,3 +210,13 @@ def test_a_gold_list_that_skips_what_gold_needs_scores_nothing(solo: Any) -> Non
             solo.call(state, "agent", ToolCall(action.name, dict(action.arguments)))
     score = solo.score(task, state, ())
     assert (score.reward, score.parts["ENV_ASSERTION"]) == (0.0, 0.0) and 0.0 < score.graded < 1.0
+
+
+def test_an_evaluation_of_the_solo_suite_says_that_there_was_no_user(solo: Any, telecom: Any) -> None:
+    from sinkflex.eval.request import parse
+    from sinkflex.eval.suite import load_domain
+
+    for suite, kind in (("tau2-telecom-solo", "solo"), ("tau2-telecom", "scripted")):
+        raw = {"suite": suite, "split": "base", "agent": {"kind": "scripted", "name": "gold"}, "results": "/nowhere"}
+        domain, request = load_domain(parse({"v": 1, "verb": "eval", "command": "sinkflex eval", "seed": 0, **raw}))
+        assert (domain.name, request.user.kind) == (suite, kind)
