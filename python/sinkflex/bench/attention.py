@@ -99,7 +99,7 @@ class Attention:
         """Sampled rows and keys at the cell's own length."""
         return errors_at_length(self._ready(), (result.detach(), *gradients), self._spec.seed)
 
-    def trace(self) -> dict[str, int] | None:
+    def trace(self) -> dict[str, dict[str, int]] | None:
         return None
 
     def forget(self) -> None:

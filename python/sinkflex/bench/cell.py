@@ -31,8 +31,8 @@ SLOW_SECONDS = 20.0
 
 
 class Subject(Protocol):
-    """What a cell measures. `work` holds floor_bytes and flops; `trace` says what the peak is made of, or nothing;
-    `forget` drops what a pass has kept for the next."""
+    """What a cell measures. `work` holds floor_bytes and flops; `forget` drops what a pass has kept for the next;
+    `trace` may say what memory is made of: `breakdown` of the peak, and `largest`, each part when it is itself."""
 
     @property
     def limits(self) -> dict[str, float]: ...
@@ -45,7 +45,7 @@ class Subject(Protocol):
     def forget(self) -> None: ...
     def errors(self, result: Any, gradients: Sequence[Any]) -> dict[str, float]: ...
     def rates(self, work: Mapping[str, Any], times: Mapping[str, Any]) -> dict[str, float | None]: ...
-    def trace(self) -> dict[str, int] | None: ...
+    def trace(self) -> dict[str, dict[str, int]] | None: ...
 
 
 def measure(spec: Spec, subject: Subject, tell: Tell = lambda stage, done, total: None) -> dict[str, Any]:
@@ -105,8 +105,9 @@ def _measure(spec: Spec, subject: Subject, tell: Tell) -> dict[str, Any]:
     most = flops.most_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     if most is not None and any(rate is not None and rate > most for rate in rates.values()):
         return _failed(spec, subject, errors, f"{rates} TFLOP/s; the card has {most}: the clock is wrong")
-    parts = subject.trace()
-    more = {} if parts is None else {"breakdown": {**parts, "rest": peak_bytes - sum(parts.values())}}
+    parts = subject.trace() or {}
+    if "breakdown" in parts:
+        parts["breakdown"]["rest"] = peak_bytes - sum(parts["breakdown"].values())
     return {
         **blank(spec, "ok", None),
         **times,
@@ -116,7 +117,7 @@ def _measure(spec: Spec, subject: Subject, tell: Tell) -> dict[str, Any]:
         "error": {**blank(spec, "ok", None)["error"], **errors},
         "parity_limit": subject.limits,
         "first_pass_s": seconds,
-        **more,
+        **parts,
     }
 
 

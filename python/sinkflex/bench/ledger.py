@@ -22,7 +22,10 @@ PARTS = ("scores", "logits", "hidden", "experts", "projections", "gradients")
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """`at_peak` is bytes by part when their sum was largest. `known`: tensors that were there before."""
+    """Bytes by part: `at_peak` when their sum was largest, `largest` each when it was largest itself.
+
+    `known`: tensors that were there before.
+    """
 
     def __init__(self, tokens: int, vocabulary: int, parameters: Iterable[torch.Tensor], known: Iterable[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -35,6 +38,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._backward: str | None = None
         self._most = 0
         self.at_peak = dict(self._live)
+        self.largest = dict(self._live)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -52,6 +56,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._seen.add(key)
         self._live[part] += size
         weakref.finalize(storage, self._leave, key, part, size)
+        self.largest[part] = max(self.largest[part], self._live[part])
         total = sum(self._live.values())
         if total > self._most:
             self._most, self.at_peak = total, dict(self._live)

@@ -108,7 +108,7 @@ class LogProbs:
             want.append(_words_exact(problem, words, result.detach().double()))
         return self._compare(got, want)
 
-    def trace(self) -> dict[str, int] | None:
+    def trace(self) -> dict[str, dict[str, int]] | None:
         return None
 
     def forget(self) -> None:

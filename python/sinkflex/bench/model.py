@@ -162,8 +162,8 @@ class Model:
         finite = bool(torch.isfinite(result)) and all(bool(torch.isfinite(g).all()) for g in gradients)
         return {} if finite else {"loss": float("inf")}
 
-    def trace(self) -> dict[str, int]:
-        """One more step, its memory put down by part; the bytes of each part when their sum is largest."""
+    def trace(self) -> dict[str, dict[str, int]]:
+        """One more step, its memory put down by part: bytes when their sum is largest, and of each when it is."""
         step = self._ready()
         known = [*step.causal.parameters(), *step.causal.buffers(), step.ids, step.targets, step.positions,
                  step.advantages]  # fmt: skip
@@ -175,7 +175,7 @@ class Model:
             step.gradients(step.loss(self._spec.impl, ledger))
         for handle in handles:
             handle.remove()
-        return ledger.at_peak
+        return {"breakdown": ledger.at_peak, "largest": ledger.largest}
 
     def forget(self) -> None:
         """Nothing is kept from one pass to the next."""

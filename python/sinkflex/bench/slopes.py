@@ -10,7 +10,8 @@ def slopes(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One entry per impl and window with two measured lengths or more; sizes in MB (10^6 bytes).
 
     mb_per_token and mb_at_zero are the fitted line, last_mb_per_token the slope between the two longest lengths (above
-    the line's where memory grows faster than the length). `breakdown` splits the line's slope the same way.
+    the line's where memory grows faster than the length). `breakdown` splits the line's slope by what the peak is made
+    of; `largest` holds the slopes of the parts' own maxima, which come at different moments of a step.
     """
     groups: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
     for cell in cells:
@@ -31,11 +32,11 @@ def slopes(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "mb_at_zero": start,
             "last_mb_per_token": (last["peak_bytes"] - before["peak_bytes"]) / 1e6 / (last["seq"] - before["seq"]),
         }
-        if all("breakdown" in row for row in rows):
-            parts = rows[0]["breakdown"]
-            entry["breakdown"] = {
-                part: _line(lengths, [row["breakdown"][part] / 1e6 for row in rows])[0] for part in parts
-            }
+        for name in ("breakdown", "largest"):
+            if all(name in row for row in rows):
+                entry[name] = {
+                    part: _line(lengths, [row[name][part] / 1e6 for row in rows])[0] for part in rows[0][name]
+                }
         found.append(entry)
     return found
 

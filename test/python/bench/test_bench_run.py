@@ -96,6 +96,7 @@ def test_a_model_is_measured_with_what_its_peak_is_made_of() -> None:
     }
     assert sum(second["breakdown"].values()) == second["peak_bytes"]
     assert line["breakdown"]["scores"] == 0 and line["breakdown"]["experts"] > 0
+    assert set(line["largest"]) == set(first["largest"]) == set(first["breakdown"]) - {"rest"}
     assert result["geometry"]["name"] == "scaled" and any("random weights" in note for note in told[0]["notes"])
 
 
