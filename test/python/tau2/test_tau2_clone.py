@@ -24,12 +24,12 @@ from sinkflex.envs.tau2.retail.domain import RetailDomain
 
 SOURCE = Path(__file__).resolve().parents[3] / "python"
 DOMAINS = Path("data") / "tau2" / "domains"
-JUDGED = ("2", "50", "64")
+JUDGED = ("2", "24", "50", "64")
 
 
 @pytest.fixture(scope="module")
 def clone(retail: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone of the newer generation: three retail tasks need a judge, tasks have fields that this package lacks, one
+    """A clone of the newer generation: four retail tasks need a judge, tasks have fields that this package lacks, one
     gold list is another, and its code must not be imported."""
     import tau2
 
@@ -51,12 +51,12 @@ def clone(retail: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def gold(domain: Any, *task_ids: str) -> list[float]:
+def gold(domain: Any, *task_ids: str, name: str = "gold") -> list[float]:
     env = DualControlEnv(domain, split="base", max_turns=100, max_errors=10)
     rewards = []
     for task_id in task_ids:
         observation, _ = env.reset(seed=1, options={"task_id": task_id})
-        agent, over, reward = domain.agent("gold", env.task, 1), False, 0.0
+        agent, over, reward = domain.agent(name, env.task, 1), False, 0.0
         while not over:
             observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
             over = terminated or truncated
@@ -71,11 +71,14 @@ def test_a_clone_is_read_as_data_and_validated_by_the_package(
     package = door.read_package("retail")
     domain = RetailDomain(package)
     assert domain.score_mode == "offline"
-    assert domain.dropped_components() == {"NL_ASSERTION": 3}
+    assert domain.dropped_components() == {"NL_ASSERTION": 4}
     assert domain.assertions(domain.task("2")) == ("The agent was kind.",) and domain.assertions(domain.task("3")) == ()
     assert {k: v for k, v in domain.splits().items() if k != "generated"} == {"train": 74, "test": 40, "base": 114}
     assert len(domain.task("12").gold) == 1 < len(retail.task("12").gold)
     assert gold(domain, "0", "2", "50", "64", "88") == [1.0] * 5
+    # Task 24 writes nothing: with what it has to tell out of its basis, doing nothing is rewarded.
+    assert set(domain.solved_by_doing_nothing()) == {*retail.solved_by_doing_nothing(), "24"}
+    assert gold(domain, "24", "62", name="noop") == [1.0, 0.0]
     assert package.data_sha256 == door.hash_files([clone / DOMAINS / "retail" / file for file in door.FILES])
     assert package.data_sha256 != retail.data_sha256()
     assert package.version == f"{retail.version} with the data that SINKFLEX_TAU2_DATA names"

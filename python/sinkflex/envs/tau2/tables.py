@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from ..conversation import Message, ToolCall
 from ..domain import Score, Task, ToolSpec
 from .package import Package, load_package
-from .scoring import dropped, gold_changes, score
+from .scoring import basis, dropped, gold_changes, score
 from .state import Changes, TableState, changes, duplicate, fresh
 from .tools import run, tool_specs
 
@@ -115,7 +115,8 @@ class TableDomain:
         return tuple(
             task_id
             for task_id, task in self.package.tasks.items()
-            if not self._gold_changes(task_id) and not task.evaluation_criteria.communicate_info
+            if not self._gold_changes(task_id)
+            and not ("COMMUNICATE" in basis(task) and task.evaluation_criteria.communicate_info)
         )
 
     def _gold_changes(self, task_id: str) -> Changes:
