@@ -86,7 +86,7 @@ def test_a_traced_step_keeps_nothing_and_names_its_scores(impl: str, monkeypatch
     parts, largest = traced["breakdown"], traced["largest"]
     (seen,) = made
     assert seen.deepest == 1 and seen._inside == []
-    assert sum(seen._live.values()) < 0.02 * sum(parts.values())  # small masks, which the kernels keep for the next call
+    assert sum(seen._live.values()) < 0.02 * sum(parts.values())  # small masks that the kernels keep for the next call
     one = 4 * spec.geometry["num_q_heads"] * 150 * 150
     assert parts["scores"] == 0 if impl == "ours" else one <= parts["scores"] <= 6 * one
     assert parts["gradients"] > 0 and parts["experts"] > 0
