@@ -166,3 +166,26 @@ def test_a_run_that_cannot_be_replayed_is_scored_as_it_stands(solo_env: DualCont
         EnvironmentEvaluator.calculate_reward(
             get_environment, solo_env.task.data, package_messages(solo_env.transcript, solo=True), solo_mode=True
         )
+
+
+def test_an_assertion_that_raises_ends_one_episode_and_names_its_owner(solo_env: DualControlEnv, solo: Any) -> None:
+    """In the package such an error ends the whole batch."""
+    from tau2.data_model.tasks import EnvAssertion
+
+    solo_env.reset(seed=0, options={"task_id": SERVICE})
+    criteria = solo_env.task.data.evaluation_criteria
+    broken = EnvAssertion(
+        env_type="assistant",
+        func_name="assert_overdue_bill_exists",
+        arguments={"customer_id": "C1001", "overdue_bill_id": "B0"},
+    )
+    good = criteria.env_assertions
+    try:
+        criteria.env_assertions = [*good, broken]
+        solo._goals.pop(SERVICE, None)
+        reward, info = play_to_the_end(solo_env, SERVICE, "noop")
+    finally:
+        criteria.env_assertions = good
+        solo._goals.pop(SERVICE, None)
+    assert (reward, info["outcome"], info["owner"]) == (0.0, "infra_error", "reward") and "B0" in info["error"]
+    assert play_to_the_end(solo_env, SERVICE, "gold")[0] == 1.0
