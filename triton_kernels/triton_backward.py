@@ -21,10 +21,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .triton_forward import LN2, LOG2E, hide, load_rows, place, store_rows
+from .triton_forward import LN2, LOG2E, VARYING, hide, load_rows, place, store_rows
 
 
-@triton.jit
+@triton.jit(do_not_specialize=(*VARYING, "d_lse_row", "d_lse_head"))
 def backward_queries(
     q,
     k,
@@ -142,7 +142,7 @@ def backward_queries(
     store_rows(dq + out_offset, out_row, rows, acc * (scale * LN2), BLOCK_Q, HEAD_DIM, WIDTH)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def backward_keys(
     q,
     k,
@@ -204,7 +204,7 @@ def backward_keys(
         scores = tl.dot(keys, tl.trans(queries), input_precision=PRECISION)
         d_weights = tl.dot(values, tl.trans(pulls), input_precision=PRECISION)
         log_total = tl.load(lse2 + at_row, mask=column < count, other=0.0)
-        scores = hide(scores, ahead, tl.minimum(ahead + window, count), BLOCK_Q)
+        scores = hide(scores, ahead, ahead + window, BLOCK_Q)  # queries beyond `count` are 0, and so is their dO
         weights = tl.exp2(scores * scale - log_total[None, :])
         dv_acc = tl.dot(weights.to(pulls.dtype), pulls, dv_acc, input_precision=PRECISION)
         less = tl.load(delta + at_row, mask=column < count, other=0.0)

@@ -11,6 +11,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+# Numbers that change from batch to batch: a kernel compiled for one value of them serves all.
+VARYING = ("num_queries", "num_tiles", "group", "window")
+
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -71,7 +74,7 @@ def absorb(scores, scale, top, total, acc, values, PRECISION: tl.constexpr):
     return new_top, total, acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def forward(
     q,
     k,

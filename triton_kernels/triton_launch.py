@@ -1,8 +1,7 @@
 """Launch tables: the tile sizes, warps and pipeline stages of each kernel, for each family of GPUs.
 
-One configuration per launch, chosen from the table and never tuned at run time, so that results do not depend on what
-else the GPU did. A table lists configurations per kernel, element size and padded head_dim, the preferred one first;
-`choose` takes the first whose shared memory fits the device, then looks through the table for small GPUs.
+One configuration per launch, looked up and never tuned at run time, so that results do not depend on what else the GPU
+did. Where a table's entry does not fit the shared memory of a device, `choose` takes that of the table for small GPUs.
 
 How they were chosen, without a GPU at hand: every entry was compiled ahead of time and spills nothing, and on Hopper
 ptxas does not serialise its wgmma instructions (both with Triton 3.6 and 3.9). Among those: tiles of 128 rows, because
@@ -47,45 +46,48 @@ class Launch(NamedTuple):
     num_stages: int
 
 
-Table = Mapping[str, Mapping[tuple[int, int], tuple[Config, ...]]]
+Table = Mapping[str, Mapping[tuple[int, int], Config]]  # kernel -> (element size, padded head_dim) -> tile sizes
+Row = tuple[Config, Config, Config, Config]  # for a head_dim of up to 16, 32, 64 and 128
+
+SINGLE: Mapping[str, Row] = {  # float32, the same on every family
+    "forward": (Config(64, 32, 8, 2), Config(64, 32, 8, 2), Config(64, 32, 8, 2), Config(64, 32, 8, 2)),
+    "backward_queries": (Config(32, 32, 8, 2), Config(32, 32, 4, 2), Config(64, 32, 8, 2), Config(32, 32, 8, 2)),
+    "backward_keys": (Config(32, 32, 8, 2), Config(32, 32, 8, 2), Config(32, 64, 8, 2), Config(32, 32, 8, 2)),
+}
 
 
-def _table(forward: tuple[Config, ...], queries: tuple[Config, ...], keys: tuple[Config, ...]) -> Table:
-    """Each kernel's configurations for 2 bytes and head_dim up to 64, 2 and 128, 4 and 64, 4 and 128."""
-    result = {}
-    for kernel, configs in zip(KERNELS, (forward, queries, keys), strict=True):
-        half, half_wide, single, single_wide = configs
-        result[kernel] = {
-            **{(2, width): (half,) for width in (16, 32, 64)},
-            (2, 128): (half_wide,),
-            **{(4, width): (single,) for width in (16, 32, 64)},
-            (4, 128): (single_wide,),
-        }
-    return result
+def _table(forward: Row, queries: Row, keys: Row) -> Table:
+    """The table of a family from its rows for half precision."""
+    return {
+        kernel: {(size, 16 << i): row[i] for size, row in ((2, half), (4, SINGLE[kernel])) for i in range(4)}
+        for kernel, half in zip(KERNELS, (forward, queries, keys), strict=True)
+    }
 
 
 TABLES: Mapping[str, Table] = {
     "ampere": _table(
-        (Config(128, 64, 4, 3), Config(128, 64, 8, 3), Config(64, 32, 8, 2), Config(32, 32, 8, 2)),
-        (Config(128, 64, 8, 3), Config(64, 32, 4, 3), Config(32, 32, 8, 2), Config(32, 16, 8, 2)),
-        (Config(64, 64, 8, 3), Config(64, 64, 8, 2), Config(32, 32, 8, 2), Config(16, 32, 8, 2)),
+        (Config(128, 64, 4, 3), Config(128, 64, 4, 3), Config(128, 64, 4, 3), Config(128, 32, 8, 3)),
+        (Config(64, 64, 4, 2), Config(64, 64, 4, 2), Config(128, 64, 8, 3), Config(64, 32, 4, 3)),
+        (Config(32, 128, 8, 3), Config(32, 128, 8, 3), Config(32, 128, 8, 3), Config(64, 64, 8, 2)),
     ),
     "hopper": _table(
-        (Config(128, 64, 4, 3), Config(128, 64, 8, 3), Config(64, 32, 8, 2), Config(32, 32, 8, 2)),
-        (Config(128, 64, 8, 3), Config(128, 64, 8, 2), Config(32, 32, 8, 2), Config(32, 16, 8, 2)),
-        (Config(64, 128, 8, 3), Config(32, 128, 8, 2), Config(32, 32, 8, 2), Config(16, 32, 8, 2)),
+        (Config(128, 64, 4, 3), Config(128, 64, 4, 3), Config(128, 64, 4, 3), Config(128, 64, 8, 3)),
+        (Config(128, 64, 8, 3), Config(128, 64, 8, 3), Config(128, 64, 8, 3), Config(128, 64, 8, 2)),
+        (Config(64, 128, 8, 3), Config(64, 128, 8, 3), Config(64, 128, 8, 3), Config(32, 128, 8, 2)),
     ),
     "blackwell": _table(
-        (Config(128, 64, 8, 3), Config(128, 64, 8, 3), Config(64, 32, 8, 2), Config(32, 32, 8, 2)),
-        (Config(128, 64, 8, 3), Config(128, 64, 8, 2), Config(32, 32, 8, 2), Config(32, 16, 8, 2)),
-        (Config(64, 128, 8, 3), Config(64, 64, 8, 2), Config(32, 32, 8, 2), Config(16, 32, 8, 2)),
+        (Config(128, 64, 8, 3), Config(128, 64, 8, 3), Config(128, 64, 8, 3), Config(128, 64, 8, 3)),
+        (Config(128, 64, 8, 3), Config(128, 64, 8, 3), Config(128, 64, 8, 3), Config(128, 64, 8, 2)),
+        (Config(32, 128, 8, 2), Config(32, 128, 8, 2), Config(32, 128, 8, 2), Config(64, 64, 8, 2)),
     ),
     "consumer": _table(
-        (Config(128, 64, 4, 2), Config(128, 64, 8, 2), Config(64, 32, 8, 2), Config(32, 32, 8, 2)),
-        (Config(128, 64, 8, 2), Config(64, 32, 4, 2), Config(32, 32, 8, 2), Config(32, 16, 8, 2)),
-        (Config(64, 128, 8, 2), Config(64, 64, 8, 2), Config(32, 32, 8, 2), Config(16, 32, 8, 2)),
+        (Config(128, 64, 4, 2), Config(128, 64, 4, 2), Config(128, 64, 4, 2), Config(128, 32, 8, 3)),
+        (Config(64, 64, 4, 2), Config(64, 64, 4, 2), Config(128, 64, 8, 2), Config(64, 32, 4, 2)),
+        (Config(32, 128, 8, 3), Config(32, 128, 8, 3), Config(32, 128, 8, 3), Config(64, 64, 8, 2)),
     ),
-    "interpreter": _table(*((Config(32, 32, 4, 1),) * 4 for _ in KERNELS)),
+    "interpreter": {
+        kernel: {(size, 16 << i): Config(32, 32, 4, 1) for size in (2, 4) for i in range(4)} for kernel in KERNELS
+    },
 }
 SMALLEST = Config(16, 16, 4, 1)
 ARCHITECTURES = {80: "ampere", 90: "hopper", 100: "blackwell", 120: "consumer"}
@@ -102,29 +104,32 @@ def precision(element_size: int) -> str:
     return "ieee" if element_size == 4 else "tf32"
 
 
-def shared_bytes(kernel: str, config: Config, head_dim: int, element_size: int) -> int:
+def shared_bytes(kernel: str, config: Config, family: str, head_dim: int, element_size: int) -> int:
     """Upper bound of the shared memory of a block: what stays, what streams by, and a tile of scores in passing."""
     row = padded_width(head_dim) * element_size
     if kernel == "backward_keys":
         held, streamed = 2 * config.block_k * row, 2 * config.block_q * (row + 4)
     else:
         held, streamed = (1 if kernel == "forward" else 2) * config.block_q * row, 2 * config.block_k * row
-    return held + config.num_stages * streamed + config.block_q * config.block_k * element_size + 1024
+    # Asynchronous tensor-core instructions read a tile while the next ones arrive; the others copy it to registers.
+    asynchronous = family in ("hopper", "blackwell") and element_size == 2
+    buffers = config.num_stages if asynchronous else max(1, config.num_stages - 1)
+    if family == "blackwell" and kernel == "backward_keys":
+        buffers += 1  # Triton keeps a transposed copy of what streams by
+    return held + buffers * streamed + config.block_q * config.block_k * element_size + 1024
 
 
 def choose(kernel: str, family: str, head_dim: int, element_size: int, limit: int) -> Config:
-    """The first configuration that fits `limit` bytes of shared memory per block; ValueError when none does."""
+    """The tile sizes for a device with `limit` bytes of shared memory per block; ValueError when none fit."""
     if not 1 <= head_dim <= MAX_HEAD_DIM:
         raise ValueError(f"head_dim is {head_dim}; the triton kernels take 1 to {MAX_HEAD_DIM}")
     key = (element_size, padded_width(head_dim))
-    candidates = (*TABLES[family][kernel][key], *TABLES["consumer"][kernel][key], SMALLEST)
-    for config in candidates:
-        if shared_bytes(kernel, config, head_dim, element_size) <= limit:
+    for config in (TABLES[family][kernel][key], TABLES["consumer"][kernel][key], SMALLEST):
+        needed = shared_bytes(kernel, config, family, head_dim, element_size)
+        if needed <= limit:
             return config
-    needed = shared_bytes(kernel, SMALLEST, head_dim, element_size)
     raise ValueError(
-        f"head_dim is {head_dim}; {kernel} needs {needed} bytes of shared memory per block for it, of which this GPU "
-        f"has {limit}"
+        f"head_dim is {head_dim}; {kernel} needs {needed} bytes of shared memory per block, and the GPU has {limit}"
     )
 
 
@@ -174,6 +179,8 @@ def _described(
     name: str, function: Any, element_type: str, head_dim: int, config: Config, *, d_lse: bool = False
 ) -> Launch:
     """A launch with sinks and contiguous operands, as a model makes it."""
+    from . import triton_forward
+
     kinds = {
         **dict.fromkeys(("q", "k", "v", "out", "d_out", "dq", "dk", "dv"), f"*{element_type}"),
         **dict.fromkeys(("sinks", "lse", "lse2", "d_lse", "delta", "d_sinks"), "*fp32"),
@@ -190,7 +197,7 @@ def _described(
     if not d_lse and "d_lse" in function.arg_names:
         constants["d_lse"] = None
     arguments = [name for name in function.arg_names if name not in constants]
-    odd = {"scale", "num_tiles", "group", "d_lse_row", "d_lse_head"}
+    odd = {"scale", *triton_forward.VARYING, "d_lse_row", "d_lse_head"}
     return Launch(
         name,
         function,

@@ -207,8 +207,14 @@ def _descending(work: torch.Tensor) -> torch.Tensor:
 
 
 def _on_device(schedule: Schedule, device: torch.device | str) -> Schedule:
-    """The tables as int32 views of one buffer, moved in one copy."""
-    parts = [table.to(torch.int32).flatten() for table in schedule]
+    """The tables as int32 views of one buffer, moved in one copy; each begins at a multiple of 16 bytes.
+
+    Triton compiles a kernel anew for pointers with another alignment.
+    """
+    parts, starts, end = [], [], 0
+    for table in schedule:
+        starts.append(end)
+        parts.append(torch.nn.functional.pad(table.to(torch.int32).flatten(), (0, -table.numel() % 4)))
+        end += len(parts[-1])
     buffer = torch.cat(parts).to(device)
-    pieces = buffer.split([len(part) for part in parts])
-    return Schedule(*(piece.view(table.shape) for piece, table in zip(pieces, schedule, strict=True)))
+    return Schedule(*(buffer[i : i + x.numel()].view(x.shape) for i, x in zip(starts, schedule, strict=True)))

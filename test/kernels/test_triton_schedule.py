@@ -117,6 +117,7 @@ def test_tables_are_kept_in_the_layout_as_one_int32_buffer() -> None:
     assert key_schedule(layout, 9, 16, 16, "cpu") is not schedule
     assert all(table.dtype == torch.int32 and table.is_contiguous() for table in schedule)
     assert len({table.untyped_storage().data_ptr() for table in schedule}) == 1
+    assert all(table.data_ptr() % 16 == 0 for table in schedule)
 
 
 @pytest.mark.parametrize("side", SIDES)
