@@ -8,10 +8,11 @@ AdamW. Both sides start from the same weights and train on, alternating in one p
 process-CPU milliseconds, medians. Gradients are compared first; a difference stops the script.
 
 The ideal is the ratio of tokens, G(P+R) / (P+GR) = 4.0. Not everything follows tokens: the head is computed for every
-trained token either way, the optimiser and the calls themselves cost the same for few tokens as for many (a fifth of the
-shared step of one task with R = 64, which no sharing can reach), and in full-attention layers the answers still look at
-all of their prompt (pairs shrink by 2.8 at these lengths; window layers follow tokens). So the record has, beside the
-share of the ideal, what a step on 2 of every 8 sequences costs in full: the tokens of the shared step, nothing shared.
+trained token either way, the optimiser and the calls themselves cost as much for few tokens as for many (a fifth of
+the shared step of one task with R = 64, which no sharing can reach), and in full-attention layers the answers still
+look at all of their prompt (pairs shrink by 2.8 at these lengths; window layers follow tokens). So the record has,
+beside the share of the ideal, what a step on 2 of every 8 sequences costs in full: the tokens of the shared step,
+nothing shared.
 """
 
 from __future__ import annotations
