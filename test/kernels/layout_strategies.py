@@ -16,7 +16,7 @@ def layouts(draw: Any, longest: int = 40, most: int = 5) -> Layout:
     q_end = k_end = 0
     for index, length in enumerate(lengths):
         parent = draw(st.integers(-1, index - 1)) if draw(st.booleans()) else -1
-        more = draw(st.sampled_from((0, 0, 0, 5, longest, -3)))
+        more = draw(st.one_of(st.just(0), st.integers(-3, longest)))
         keys = max(length if parent >= 0 else 0, length + more)
         position = draw(st.sampled_from((0, 0, 11)))
         if parent >= 0:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +99,27 @@ def test_the_estimate_of_shared_memory_is_an_upper_bound() -> None:
             assert recorded[arch, entry.name]["shared"] <= bound, (arch, entry.name)
             compared += 1
     assert compared > 50
+
+
+def test_launches_bind_and_compile_as_on_a_gpu_once_for_batches_of_all_sizes(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("triton_dry_launch.py")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment.update(PYTHONPATH=str(program.parents[2] / "python"), TRITON_CACHE_DIR=str(tmp_path))
+    done = subprocess.run([sys.executable, "-P", str(program)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [entry["kernel"] for entry in found] == list(launch.KERNELS) * 3
+    assert [entry["new"] for entry in found] == [True] * 3 + [False] * 6
+    # What runs is what scripts/codegen.py compiles.
+    described = {entry.name.split()[0]: entry for entry in launch.launches(90) if entry.name.endswith(" bf16 64")}
+    for entry in found[:3]:
+        expected = described[entry["kernel"]]
+        signature = {name: kind for name, kind in entry["signature"].items() if kind != "constexpr"}
+        assert signature == expected.signature
+        # ptxas did not give up on overlapping products (its warning C7515): then each would begin on its own.
+        assert 0 < 2 * entry["begins"] <= entry["products"], entry
+    # Tiles of 128 queries (300 + 77 tokens: 3 + 1) times 4 heads, tiles of 128 keys times 2 heads.
+    assert [entry["programs"] for entry in found[:3]] == [16, 16, 8]
 
 
 def test_a_tile_size_is_looked_up_once_per_launch_and_never_tuned() -> None:
