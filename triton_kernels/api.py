@@ -10,9 +10,9 @@ window W means W tokens including self. A row that sees nothing has O = 0 and L 
   decode_attention  a few new tokens per row over a dense key/value cache; no gradient
 
 Implementations: `eager` (the specification, O(T^2) per tree, every mask); `flash`, `flex` and `triton`, whose memory is
-linear (docs/kernels.md); choice.py says what each can honour. What an implementation cannot honour is refused with the name of one that can; none drops
-sinks. A key or value that is not finite reaches exactly the rows that see it. Errors: ValueError naming the argument,
-its value and what is allowed.
+linear (docs/kernels.md); choice.py says what each can honour. What an implementation cannot honour is refused with the
+name of one that can; none drops sinks. A key or value that is not finite reaches exactly the rows that see it. Errors:
+ValueError naming the argument, its value and what is allowed.
 """
 
 from __future__ import annotations
