@@ -34,7 +34,9 @@ def errors(given: Problem, got: dict[str, torch.Tensor], exact: dict[str, torch.
             delta = (given.d_out.double() * exact["out"]).sum(-1)
             delta = delta if given.d_lse is None else delta - given.d_lse.double()
             terms = torch.exp(given.sinks.double() - exact["lse"]) * delta
-            value = float((difference.abs() / terms.norm(dim=0).clamp(min=1e-300)).max())
+            # Below the normal range of its dtype (sinks may be float16) a gradient has no digits to keep.
+            beyond = (difference.abs() - torch.finfo(got[name].dtype).tiny).clamp(min=0.0)
+            value = float((beyond / terms.norm(dim=0).clamp(min=1e-300)).max())
         else:
             value = float(difference.norm() / exact[name].norm().clamp(min=1e-300))
         found[name] = value if value == value else float("inf")

@@ -3,7 +3,8 @@
 Time: wall-clock and process-CPU seconds, device synchronised, on CUDA by events with the cache flushed before each
 repetition. Peak: bytes above what was held before, on CUDA by the allocator, on a CPU by the kernel's high-water mark
 of the process (VmHWM, reset first; ru_maxrss where it cannot be reset, which then may understate what hides below an
-older peak). On a CPU a fresh heap is part of the method: the peak is taken before anything of that size has been freed.
+older peak), less the pages of libraries that were first touched meanwhile. On a CPU a fresh heap is part of the method:
+the peak is taken before anything of that size has been freed.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ def peak(subject: Pass, device: torch.device) -> Peak:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
     else:
-        before = reset_high_water()
+        before = reset_high_water() - mapped_files()
     start = time.perf_counter()
     result = subject.forward()
     gradients = subject.backward(result)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     seconds = time.perf_counter() - start
-    after = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else high_water()
+    after = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else high_water() - mapped_files()
     return Peak(max(after - before, 0), seconds, result, gradients)
 
 
@@ -161,6 +162,11 @@ def high_water() -> int:
         return told
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
+
+
+def mapped_files() -> int:
+    """Bytes of this process's memory that are files, the code of libraries above all; 0 where the system is silent."""
+    return _status("RssFile") or 0
 
 
 def limit_memory(more: int) -> None:
