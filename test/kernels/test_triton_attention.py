@@ -91,7 +91,7 @@ def test_random_layouts_windows_and_head_groups(
     st.sampled_from((16, 24, 80)),
     st.sampled_from((torch.float32, torch.float16)),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_larger_random_layouts(
     layout: Layout, window: int | None, heads: tuple[int, int], head_dim: int, dtype: torch.dtype
 ) -> None:
