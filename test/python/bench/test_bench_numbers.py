@@ -79,13 +79,15 @@ def measured(seq: int, peak: int, seconds: float = 1.0, impl: str = "eager", **m
 
 
 def test_slopes_are_least_squares_and_split_by_part() -> None:
+    parts = {"breakdown": {"scores": 0, "experts": 500, "rest": 200}, "largest": {"scores": 0, "experts": 600}}
     rows = [
-        measured(n, 5_000_000 + 700 * n, impl="ours", breakdown={"scores": 0, "experts": 500 * n, "rest": 200 * n})
+        measured(n, 5_000_000 + 700 * n, **{k: {part: x * n for part, x in of.items()} for k, of in parts.items()})
         for n in (1000, 2000, 4000)
     ]
-    (line,) = slopes([*rows, measured(1000, 1, impl="eager")])
+    (line,) = slopes([*rows, {**measured(1000, 1), "impl": "flash"}])
     assert line["mb_per_token"] == pytest.approx(700e-6) and line["mb_at_zero"] == pytest.approx(5.0)
     assert line["breakdown"] == pytest.approx({"scores": 0.0, "experts": 500e-6, "rest": 200e-6})
+    assert line["largest"] == pytest.approx({"scores": 0.0, "experts": 600e-6})
     curve = [measured(n, 10 * n * n) for n in (1000, 2000, 4000)]
     (line,) = slopes(curve)
     assert line["last_mb_per_token"] == pytest.approx(0.06) and line["mb_per_token"] == pytest.approx(

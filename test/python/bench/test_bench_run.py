@@ -73,30 +73,15 @@ def test_log_probs_and_models_are_measured_the_same_way() -> None:
 
 
 def test_a_model_is_measured_with_what_its_peak_is_made_of() -> None:
-    result, told = run(
-        {
-            "what": "model",
-            "seq": [48, 96],
-            "impls": ["ours"],
-            "layers": 1,
-            "train": "lora",
-            "device": "cpu",
-            "repeat": 1,
-        }
-    )
-    assert [c["status"] for c in result["cells"]] == ["ok", "ok"], result["cells"]
-    first, second = result["cells"]
-    assert set(first["error"]) == {"loss", "gradient"} and first["tokens_per_second"] > 0
-    assert first["attention_impl"] == "flash"
-    (line,) = result["slopes"]
-    assert line["impl"] == "ours" and set(line["breakdown"]) == set(first["breakdown"]) >= {
-        "scores",
-        "logits",
-        "experts",
-    }
-    assert sum(second["breakdown"].values()) == second["peak_bytes"]
-    assert line["breakdown"]["scores"] == 0 and line["breakdown"]["experts"] > 0
-    assert set(line["largest"]) == set(first["largest"]) == set(first["breakdown"]) - {"rest"}
+    sizes = {"what": "model", "layers": 1, "train": "lora", "device": "cpu"}
+    result, told = run({**sizes, "seq": [48], "impls": ["ours"], "repeat": 1})
+    (cell,) = result["cells"]
+    assert cell["status"] == "ok", cell["reason"]
+    assert set(cell["error"]) == {"loss", "gradient"} and cell["tokens_per_second"] > 0
+    assert cell["attention_impl"] == "flash"
+    assert set(cell["largest"]) == set(cell["breakdown"]) - {"rest"} >= {"scores", "logits", "hidden", "experts"}
+    assert sum(cell["breakdown"].values()) == cell["peak_bytes"]
+    assert cell["breakdown"]["scores"] == 0 < cell["breakdown"]["experts"]
     assert result["geometry"]["name"] == "scaled" and any("random weights" in note for note in told[0]["notes"])
 
 
