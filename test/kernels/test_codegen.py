@@ -128,3 +128,11 @@ def test_the_record_is_stable_complete_and_compared(tmp_path: Path) -> None:
 
     assert program("--write", "--record", record, toy="fits").returncode == 0
     assert record.read_text() == text
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_fits_and_does_not_spill_on_every_architecture() -> None:
+    done = program()
+    if done.returncode == codegen.NOT_COMPARABLE:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
