@@ -187,8 +187,7 @@ def _stairs(strips: Sequence[_Strip], window: int | None, heads: int, repeat: in
     group = Group(q_tokens, k_tokens, q_real, k_real, [])
     pads = lead - slots.lead_len.squeeze(1)
     ragged = bool(pads.any())
-    least = ROWS if q_slots + lead <= 256 else 2 * ROWS
-    rows = max(least, 2 * least // repeat)
+    rows = max(ROWS, (2 if q_slots + lead <= 256 else 4) * ROWS // repeat)
     reach = len(strips)
     for q0 in range(0, q_slots, rows):
         q1 = min(q0 + rows, q_slots)
@@ -222,10 +221,8 @@ def _band(strips: Sequence[_Strip], window: int, rows: int, heads: int, repeat: 
 
 def _similar(strip: _Strip, longest: _Strip) -> bool:
     """Whether a strip may share a group: its padding would cost less than steps of its own."""
-    return (
-        strip.q_len * SIMILAR + ROWS >= longest.q_len
-        and abs(strip.lead_len - longest.lead_len) <= max(ROWS, (1 - 1 / SIMILAR) * (longest.lead_len + longest.q_len))
-    )
+    allowed = max(ROWS, (1 - 1 / SIMILAR) * (longest.lead_len + longest.q_len))
+    return strip.q_len * SIMILAR + ROWS >= longest.q_len and abs(strip.lead_len - longest.lead_len) <= allowed
 
 
 def _band_rows(window: int, repeat: int) -> int:

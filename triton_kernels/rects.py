@@ -131,6 +131,7 @@ def backward(
             d_scores = torch.bmm(gs[:, tile], values.transpose(1, 2)).sub_(ds[:, tile]).mul_(p)
             d_keys.baddbmm_(qs_t[:, :, tile], d_scores)
             qs[:, tile] = torch.bmm(d_scores, keys)
+            del p, d_scores  # before the next tile asks for as much
         _add(dq, rows, qs, 1 / LOG2E)  # the keys held the scale
     _add(dk, rect.k_rows, d_keys.transpose(1, 2), scale)
     _add(dv, rect.k_rows, d_values.transpose(1, 2), 1.0)

@@ -1,9 +1,9 @@
 """Eager sink attention: the specification that every other implementation is tested against.
 
-The sink is a column of its own behind the scores, one logit per query head, without scale, rotation or value. All
-masks: causal, window, segments, parents, fewer queries than keys. Computes in float32, or in float64 when the inputs
-are float64; plain autograd differentiates it. Segments that share no parent are computed one after another, each with
-the square of its length in memory.
+The sink is one more logit of the softmax, one per query head, without scale, rotation or value: all it adds is its term
+of the denominator. All masks: causal, window, segments, parents, fewer queries than keys. Computes in float32, or in
+float64 when the inputs are float64; plain autograd differentiates it. Segments that share no parent are computed one
+after another, each with the square of its length in memory, about as much of it as transformers' eager attention takes.
 """
 
 from __future__ import annotations
@@ -88,15 +88,16 @@ def _dense(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, lse) of rows [queries, heads, dim] over keys, all scores at once; column [heads] holds the sinks."""
     group = q.shape[1] // k.shape[1]
-    keys, values = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    scores = (torch.einsum("qhd,khd->hqk", q, keys) * scale).masked_fill(hidden, -torch.inf)
-    scores = torch.cat([scores, column[:, None, None].expand(-1, q.shape[0], 1)], dim=-1)
+    keys, values = (x.repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
+    sink = column[:, None, None]
+    # In place where autograd allows it: of all scores one matrix stays, the weights.
+    scores = torch.bmm((q * scale).transpose(0, 1), keys.transpose(1, 2)).masked_fill_(hidden, -torch.inf)
+    top = torch.maximum(scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else sink, sink).detach()
     # A row that sees nothing and has no sink has only -inf; its maximum must not enter a difference.
-    top = scores.detach().amax(dim=-1, keepdim=True)
     top = top.masked_fill(top == -torch.inf, 0.0)
-    weights = (scores - top).exp()
-    total = weights.sum(dim=-1, keepdim=True)
+    weights = scores.sub_(top).exp_()
+    total = weights.sum(-1, keepdim=True) + (sink - top).exp()
     empty = total == 0
-    probabilities = weights / total.masked_fill(empty, 1.0)
-    lse = (total.masked_fill(empty, 1.0).log() + top).masked_fill(empty, -torch.inf)
-    return torch.einsum("hqk,khd->qhd", probabilities[..., :-1], values), lse.squeeze(-1).transpose(0, 1)
+    total = total.masked_fill(empty, 1.0)
+    lse = (total.log() + top).masked_fill(empty, -torch.inf)
+    return (torch.bmm(weights, values) / total).transpose(0, 1), lse.squeeze(-1).transpose(0, 1)

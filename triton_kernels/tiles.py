@@ -226,6 +226,7 @@ def backward(
         dkt.add_(torch.bmm(ds, qt))
         # The keys hold the scale; the slots take the gradient.
         torch.mul(torch.bmm(ds.transpose(1, 2), kt), 1 / LOG2E, out=qt)
+        del p, ds  # before the next step asks for as much
     dkw *= scale
     dq, dk, dv = gradients
     _bring(qw, at.q_returns, dq, True)
