@@ -6,25 +6,13 @@
  * refused, where the limit alone does not say it. Rules between keys are in rules.ts.
  */
 import { z } from "zod";
+import { model } from "./model.js";
 
 /** Task domains that can be trained on. */
-const suite = z.enum(["mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo"]);
+const suite = z.enum(["mini-shop", "tool-calls", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo"]);
 const share = z.number().min(0).max(1);
 const count = z.int().min(1);
 const rate = z.number().positive();
-
-const model = z.strictObject({
-  preset: z.enum(["tiny-gpt-oss"]).optional().describe("A model built from a seed; give either this or `path`."),
-  path: z
-    .string()
-    .min(1)
-    .optional()
-    .describe("Folder of a transformers checkpoint with tokenizer; a relative path starts at this file's folder."),
-  dtype: z
-    .enum(["auto", "float32", "bfloat16"])
-    .default("auto")
-    .describe("Number format of the weights; auto chooses by device and says what it chose."),
-});
 
 const attention = z.strictObject({
   impl: z.enum(["auto", "eager", "flash", "flex", "triton"]).default("auto").meta({
@@ -54,6 +42,11 @@ const env = z.strictObject({
     .describe(
       "Whether the agent reads the policy text and the tool list, or must know them from training; absent is full, and none where the tiny policy has only mini-shop's own words.",
     ),
+  examples: z
+    .int()
+    .min(0)
+    .default(0)
+    .describe("Example conversations put before every task, as turns of the prompt; they carry no loss."),
 });
 
 const rollout = z.strictObject({

@@ -72,6 +72,7 @@ class Setup:
 def prepare(run: Run) -> Setup:
     """Build or load everything, the same way at a start and at a resume (which then fills the weights)."""
     config = run.config
+    _refuse_unbuilt(config)
     device = _device(config)
     try:
         domain = envs.domain(config.env.suite, levels=config.env.levels)
@@ -99,6 +100,18 @@ def prepare(run: Run) -> Setup:
     _check_evaluation(setup)
     _check_demonstrators(setup)
     return setup
+
+
+def _refuse_unbuilt(config: Config) -> None:
+    """Keys that the config knows already and that nothing here honours yet."""
+    for key, value, asked in (
+        ("model.preset", config.model.preset, config.model.preset == "smollm2-135m"),
+        ("model.lora", config.model.lora, config.model.lora is not None),
+        ("env.examples", config.env.examples, config.env.examples > 0),
+        ("env.suite", config.env.suite, config.env.suite == "tool-calls"),
+    ):
+        if asked:
+            raise _refuse(key, value, "It is not built yet.")
 
 
 def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:

@@ -124,7 +124,7 @@ describe("the rooms of python/sinkflex", () => {
   });
 
   it("what runs before `hello` needs the standard library only", () => {
-    const early = ["sinkflex.config", "sinkflex.events", "sinkflex.control", "sinkflex.refusal"];
+    const early = ["sinkflex.config", "sinkflex.record", "sinkflex.events", "sinkflex.control", "sinkflex.refusal"];
     const heavy = ["torch", "transformers", "numpy", "gymnasium", "safetensors", "tokenizers"];
     expect(
       breaches(
