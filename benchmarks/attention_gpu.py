@@ -98,10 +98,10 @@ def absent(name: str, plan: Plan) -> str | None:
         except ValueError as error:
             return str(error)
         return None
-    if name in PACKAGES and importlib.util.find_spec(name) is None:
-        return f"{PACKAGES[name]} is not installed"
     if name != "transformers" and plan.device.type != "cuda":
         return "runs on a GPU only"
+    if name in PACKAGES and importlib.util.find_spec(name) is None:
+        return f"{PACKAGES[name]} is not installed"
     return None
 
 

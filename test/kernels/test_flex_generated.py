@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from module_path import module_path
 
 PROGRAM = Path(__file__).with_name("flex_generated.py")
 SHARED = {"80": 166_912, "90": 232_448}  # bytes of shared memory that a block may have
@@ -32,7 +33,7 @@ def program(*arguments: object, **more: str) -> Any:
         "TRITON_INTERPRET": "0",
         **more,
     }
-    environment["PYTHONPATH"] = os.pathsep.join([str(PROGRAM.parents[2] / "python"), str(PROGRAM.parent)])
+    environment["PYTHONPATH"] = module_path(PROGRAM.parent)
     command = [sys.executable, "-P", str(PROGRAM), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from log_prob_cases import plain, tiles
+from module_path import module_path
 from parity import Largest
 from sinkflex.kernels import log_prob
 from sinkflex.kernels.api import linear_log_prob
@@ -124,7 +125,7 @@ def test_B108_measured_memory_is_tiles_not_logits(tmp_path: Path) -> None:
     out = tmp_path / "record.json"
     sizes = {"tokens": 2048, "vocabulary": 16_384, "hidden": 32, "repeat": 1, "threads": 1}
     options = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    environment = {**os.environ, "PYTHONPATH": module_path()}
     command = [sys.executable, "-P", str(PROGRAM), *options, "--head", "frozen", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,6 @@ import inspect
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -16,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_strategies import layouts
+from module_path import module_path
 from parity import Largest, Problem, gap, problem, run
 from sinkflex.kernels.api import Layout, Segment, choose, sink_attention
 from triton_cases import check, implementation, tiles
@@ -215,7 +215,7 @@ def test_on_a_cpu_it_runs_under_the_interpreter_only() -> None:
         "except ValueError as error:\n    print(error)\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "python")
+    environment["PYTHONPATH"] = module_path()
     done = subprocess.run([sys.executable, "-P", "-c", program], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == (
         "impl is 'triton', but triton runs on a CPU only under its interpreter, for tests (TRITON_INTERPRET=1); "

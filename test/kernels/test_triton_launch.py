@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from module_path import module_path
 from sinkflex.kernels import triton_launch as launch
 from sinkflex.kernels.api import Layout, sink_attention
 from triton_cases import implementation
@@ -104,7 +105,7 @@ def test_the_estimate_of_shared_memory_is_an_upper_bound() -> None:
 def test_launches_bind_and_compile_as_on_a_gpu_once_for_batches_of_all_sizes(tmp_path: Path) -> None:
     program = Path(__file__).with_name("triton_dry_launch.py")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment.update(PYTHONPATH=str(program.parents[2] / "python"), TRITON_CACHE_DIR=str(tmp_path))
+    environment.update(PYTHONPATH=module_path(), TRITON_CACHE_DIR=str(tmp_path))
     done = subprocess.run([sys.executable, "-P", str(program)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
