@@ -78,10 +78,11 @@ def prepare(run: Run) -> Setup:
         domain = envs.domain(config.env.suite, levels=config.env.levels)
     except (InfraFault, ValueError) as error:
         raise _refuse("env.suite", config.env.suite, str(error)) from error
-    dtype = _dtype(config, device)
+    folder = _model_folder(run)
+    dtype = _dtype(config, device, built=folder is None)
     impl, reason = _attention(config, device, dtype)
-    if config.model.path is not None:
-        policy = load_policy(Path(config.model.path), impl=impl, dtype=dtype)
+    if folder is not None:
+        policy = load_policy(folder, impl=impl, dtype=dtype)
     else:
         policy = build_tiny(domain, impl=impl, seed=config.seed, max_positions=config.rollout.max_total_tokens)
     policy.impl, reason = _attention(config, device, dtype, head_dim(policy.model.config))
@@ -105,13 +106,29 @@ def prepare(run: Run) -> Setup:
 def _refuse_unbuilt(config: Config) -> None:
     """Keys that the config knows already and that nothing here honours yet."""
     for key, value, asked in (
-        ("model.preset", config.model.preset, config.model.preset == "smollm2-135m"),
         ("model.lora", config.model.lora, config.model.lora is not None),
         ("env.examples", config.env.examples, config.env.examples > 0),
         ("env.suite", config.env.suite, config.env.suite == "tool-calls"),
     ):
         if asked:
             raise _refuse(key, value, "It is not built yet.")
+
+
+def _model_folder(run: Run) -> Path | None:
+    """Where the model lies that the command line found or brought; None for one that is built from the seed."""
+    if run.model_folder is not None or run.config.model.preset == "tiny-gpt-oss":
+        return run.model_folder
+    if run.config.model.path is not None:
+        return Path(run.config.model.path)
+    raise Refusal(
+        "SF-MODEL-FOLDER",
+        f"run.json does not say where the model {run.config.model.preset} is.",
+        why="The command line finds or brings it before it starts the worker.",
+        fix="Start the run again; `sinkflex models list` says what is here.",
+        where="model_folder",
+        owner="policy",
+        exit_code=2,
+    )
 
 
 def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
@@ -201,10 +218,10 @@ def _device_name(device: torch.device) -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}"
 
 
-def _dtype(config: Config, device: torch.device) -> torch.dtype:
+def _dtype(config: Config, device: torch.device, built: bool) -> torch.dtype:
     if config.model.dtype != "auto":
         return torch.float32 if config.model.dtype == "float32" else torch.bfloat16
-    return torch.bfloat16 if device.type == "cuda" and config.model.path is not None else torch.float32
+    return torch.bfloat16 if device.type == "cuda" and not built else torch.float32
 
 
 def _attention(config: Config, device: torch.device, dtype: torch.dtype, head_dim: int | None = None) -> Choice:

