@@ -205,7 +205,7 @@ def test_a_new_run_does_not_write_among_old_checkpoints(
         ({"eval.suites": ["tau2-retail"]}, "measures the suite it trains on, mini-shop"),
         ({"eval.split": "test"}, "has the splits train, tune, report"),
         ({"eval.report_split": "test"}, "has the splits train, tune, report"),
-        ({"model": {"path": "/nowhere", "dtype": "auto"}}, "not a model folder"),
+        ({"model": {"path": "/nowhere", "dtype": "auto", "lora": None}}, "not a model folder"),
         ({"attention.impl": "flex", "device": "cpu"}, "attention.impl is 'flex'.* impl='[a-z]+' supports this request"),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_checkpoint_is_an_ordinary_model_folder(straight: tuple[Path, list[dic
     """Any local transformers checkpoint takes the same path: here, one that a run wrote."""
     folder, _ = straight
     path = str(checkpoint.folder(folder, 4))
-    changes = {"model": {"path": path, "dtype": "auto"}, "warm_start": None, "train.steps": 1}
+    changes = {"model": {"path": path, "dtype": "auto", "lora": None}, "warm_start": None, "train.steps": 1}
     code, records = launch(make_run(tmp_path, changes))
     assert code == 0 and records[0]["model"]["name"] == "step-000004"
     step = next(r for r in records if r["type"] == "step")

@@ -16,7 +16,7 @@ CONFIG: dict[str, Any] = {
     "seed": 5,
     "device": "auto",
     "threads": 1,
-    "model": {"preset": "tiny-gpt-oss", "dtype": "float32"},
+    "model": {"preset": "tiny-gpt-oss", "dtype": "float32", "lora": None},
     "attention": {"impl": "auto"},
     "env": {
         "suite": "mini-shop",
@@ -27,6 +27,7 @@ CONFIG: dict[str, Any] = {
         "levels": [3],
         "tasks": None,
         "system_prompt": "none",
+        "examples": 0,
     },
     "rollout": {
         "engine": "local",
@@ -124,7 +125,7 @@ def make_run(
 ) -> Run:
     """run.json in `folder`, loaded. `start`: a checkpoint whose weights the policy starts from, not the preset's."""
     folder.mkdir(exist_ok=True)
-    begun_from = {} if start is None else {"model": {"path": str(start), "dtype": "float32"}}
+    begun_from = {} if start is None else {"model": {"path": str(start), "dtype": "float32", "lora": None}}
     record = {
         "v": 1,
         "verb": "train",
