@@ -23,8 +23,10 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """As a person's shell has it: nothing on the path of modules."""
-    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "TRITON_INTERPRET")}
+    """As a person's shell has it: the package is not on the path of modules. Tools of the checks (Triton) may be."""
+    kept = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    folders = [Path(entry).resolve() for entry in kept.pop("PYTHONPATH", "").split(os.pathsep) if entry]
+    return kept | {"PYTHONPATH": os.pathsep.join(str(folder) for folder in folders if folder != ROOT / "python")}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
