@@ -14,7 +14,7 @@ from ...conversation import AgentAction, Observation, ToolCall
 from ...domain import ToolSpec
 from ..package import Package
 from ..reference import HAND_OVER, IMPOSSIBLE
-from .wishes import WRITES, facts
+from .wishes import WRITES, facts_of
 
 TRANSFER = "transfer_to_human_agents"
 MAX_PLANS = 4
@@ -41,6 +41,8 @@ class GoldAgent:
         if self.report is not None:
             words, self.report = self.report, None
             return AgentAction(text=words)
+        if self.strings and said.endswith("?") and self.plans == 0:
+            return AgentAction(text=self._answer())
         if not self.left:
             return AgentAction(text=self._told(IMPOSSIBLE))
         following = self.left[0]
@@ -64,7 +66,10 @@ class GoldAgent:
         """With the last words the required strings: the caller may leave after them."""
         if any(action.name in WRITES for action in self.left) or not self.strings:
             return words
-        return f"{words} Here is what you asked for: {', '.join(self.strings)}."
+        return f"{words} {self._answer()}"
+
+    def _answer(self) -> str:
+        return f"Here is what you asked for: {', '.join(self.strings)}."
 
 
 def plan(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -77,7 +82,7 @@ def plan(tool: str, arguments: Mapping[str, Any]) -> str:
         "update_reservation_flights": "change the flights",
         "update_reservation_passengers": "change the passengers",
     }[tool]
-    return f"I will {verb}: {', '.join(facts(tool, arguments))}. Do you confirm (yes/no)?"
+    return f"I will {verb}: {', '.join(facts_of(tool, arguments))}. Do you confirm (yes/no)?"
 
 
 class RandomAgent:

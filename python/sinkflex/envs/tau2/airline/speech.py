@@ -1,12 +1,15 @@
-"""The scenario of an airline task in the caller's own words, sentence by sentence.
+"""What an airline caller says.
 
-The data addresses whoever plays the customer ("You want to cancel your flights"). Turned into the first person, the
-sentences can be said as they are; those that direct the play ("You are terse", "If the agent says ...") are not said.
+A wish is said in fixed sentences. Where there is none, the scenario speaks: the data addresses whoever plays the
+customer ("You want to cancel your flights"); turned into the first person, the sentences can be said as they are, and
+those that direct the play ("You are terse", "If the agent says ...") are not said.
 """
 
 from __future__ import annotations
 
 import re
+
+from .wishes import Flight, Person, Trip, Wish, day
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _DIRECTION = re.compile(
@@ -47,3 +50,75 @@ def statements(text: str | None) -> tuple[str, ...]:
     sentences = (" ".join(part.split()) for part in _SENTENCE.split(text or ""))
     said = (sentence.lstrip("- ") for sentence in sentences if sentence.strip("- ") and not _DIRECTION.match(sentence))
     return tuple(first_person(sentence) for sentence in said)
+
+
+# The sentences of a wish
+
+
+def core(wish: Wish, ref: str) -> str:
+    """The wish as a phrase that follows `I want to`, with its end and what belongs to it. `ref`: how the trip is
+    called."""
+    flights = " ".join(flight(one) for one in wish.flights)
+    match wish.tool:
+        case "cancel_reservation":
+            return f"cancel {ref}."
+        case "send_certificate":
+            return "get a compensation for it."
+        case "update_reservation_baggages":
+            return f"have {_bags(wish.bags)} in all on {ref}."
+        case "update_reservation_passengers":
+            return " ".join(_change(old, new, ref) for old, new in wish.people)
+        case "update_reservation_flights":
+            cabin = "" if wish.cabin is None else f"I want {wish.cabin.replace('_', ' ')} class."
+            return " ".join(part for part in (f"change {ref}.", cabin, flights) if part)
+        case _:
+            assert wish.trip is not None and wish.cabin is not None
+            kind = "round trip" if wish.round_trip else "one-way trip"
+            people = " and ".join(person(new) for _, new in wish.people)
+            insurance = "the" if wish.insured else "no"
+            return (
+                f"book a {kind} from {wish.trip.origin} to {wish.trip.destination} in {wish.cabin.replace('_', ' ')} "
+                f"class. {flights} It is for {people}. I want {_bags(wish.bags)} and {insurance} travel insurance."
+            )
+
+
+def reference(trip: Trip, by_id: bool) -> str:
+    """The trip as its owner calls it."""
+    if by_id:
+        return f"my reservation {trip.id}"
+    return f"my trip from {trip.origin} to {trip.destination} on {day(trip.start)}"
+
+
+def flight(one: Flight) -> str:
+    stops = f"with a stop in {' and '.join(one.via)}" if one.via else "nonstop"
+    times = " and ".join(one.leaves)
+    return f"I want to fly from {one.origin} to {one.destination} on {day(one.date)}, {stops}, leaving at {times}."
+
+
+def person(who: Person) -> str:
+    if who.self:
+        return "myself"
+    if who.known:
+        return f"{who.name}, who is in my profile"
+    return who.name if who.born is None else f"{who.name}, born on {who.born}"
+
+
+def payment(wish: Wish) -> str:
+    words = [one.words for one in wish.payments]
+    if wish.tool != "book_reservation":
+        return f"Please use {words[0]}."
+    return f"Please pay with {words[0]}{''.join(f', then with {more}' for more in words[1:])}."
+
+
+def reason(wish: Wish) -> str:
+    return "I feel unwell and cannot fly." if wish.unwell else "My plans have changed."
+
+
+def _bags(count: int | None) -> str:
+    return f"{count or 'no'} checked bag{'' if count == 1 else 's'}"
+
+
+def _change(old: str | None, new: Person, ref: str) -> str:
+    if new.born is None and not (new.known or new.self):
+        return f"correct the name of the passenger {old} to {new.name} on {ref}."
+    return f"have {person(new)} fly in place of {old} on {ref}."
