@@ -115,8 +115,9 @@ class Domain(Protocol):
     """Everything `DualControlEnv` needs. All methods are pure or act on the `state` handed in; nothing is shared
     between two episodes.
 
-    Two things are optional: `phrase_problem(problem) -> str` words error observations in the domain's own
-    vocabulary, and `user_kinds: tuple[str, ...]` names the kinds of user beside "scripted".
+    Three things are optional: `phrase_problem(problem) -> str` words error observations in the domain's own vocabulary,
+    `user_kinds: tuple[str, ...]` names the kinds of user beside "scripted", and `solved_by_doing_nothing() ->
+    tuple[str, ...]` names the tasks that reward an agent which never acts: training leaves them out.
     """
 
     name: str

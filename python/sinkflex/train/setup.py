@@ -25,6 +25,8 @@ from sinkflex.policy.model import Policy, build_tiny, head_dim, load_policy
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.scheduler import RolloutSettings
 
+from .idle import idle_note, idle_tasks
+
 SMALL_MODEL = 5_000_000
 """Below this many parameters a second thread costs more in waiting than it brings in arithmetic (measured on two
 cores: the tiny policy's step is as fast on one)."""
@@ -52,7 +54,8 @@ class Setup:
         )
 
     def task_ids(self, levels: Sequence[int] | None = None) -> list[str]:
-        """The tasks that training draws from, in the suite's order; with `levels` only those of these levels."""
+        """The tasks that training draws from, in the suite's order (those that reward doing nothing only where the
+        config names them); with `levels` only those of these levels."""
         env = self.config.env
         splits = self.domain.splits()
         if env.split not in splits:
@@ -60,7 +63,8 @@ class Setup:
         domain = self.domain if levels is None else envs.domain(env.suite, levels=levels)
         known = list(domain.task_ids(env.split))
         if env.tasks is None:
-            return known
+            idle = set(idle_tasks(self.domain))
+            return [task_id for task_id in known if task_id not in idle]
         unknown = sorted(set(env.tasks) - set(self.domain.task_ids(env.split)))
         if unknown:
             raise _refuse(
@@ -169,7 +173,7 @@ def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
 
 
 def _notes(setup: Setup) -> list[str]:
-    notes = [f"threads: {setup.threads_reason}"]
+    notes = [f"threads: {setup.threads_reason}", *idle_note(setup.domain, setup.config.env, setup.task_ids())]
     a = setup.config.algorithm
     if a.clip_high < a.clip_low:
         notes.append(f"clip_high {a.clip_high} is below clip_low {a.clip_low}: legal, and unusual")
