@@ -33,3 +33,4 @@ export function findPython(
   env?: NodeJS.ProcessEnv,
 ): { python: FoundPython; problem?: undefined } | { python?: undefined; problem: PythonProblem };
 export function withLock<T>(path: string, onWait: (pid: number) => void, work: () => Promise<T>): Promise<T>;
+export function isFree(path: string): boolean;

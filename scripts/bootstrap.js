@@ -3,7 +3,7 @@
  * find Python. Node built-ins only. bootstrap.d.ts has the types.
  */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -97,6 +97,12 @@ export async function withLock(path, onWait, work) {
     clearInterval(beat);
     if (readHolder(path)?.pid === process.pid) rmSync(path, { force: true });
   }
+}
+
+/** Whether nobody holds `path`: it is not there, or its holder is gone. */
+export function isFree(path) {
+  const holder = readHolder(path);
+  return holder ? isStale(path, holder) : !existsSync(path);
 }
 
 function take(path) {

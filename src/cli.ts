@@ -8,6 +8,7 @@ import { resolve } from "node:path";
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { benchGrammar } from "./bench/grammar.js";
 import { evalGrammar } from "./eval/grammar.js";
+import { modelsGrammar } from "./models-grammar.js";
 import type {
   BenchOptions,
   DoctorOptions,
@@ -28,6 +29,7 @@ Examples:
   sinkflex runs show latest
   sinkflex bench --seq 4096 8192
   sinkflex eval tau2-retail --agent expert
+  sinkflex models get smollm2-135m
 
 Exit codes:
   0 done   1 run failed   2 usage or config   3 not ready   4 input needed
@@ -154,6 +156,10 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
       const options: DoctorOptions = { ...globals(command), fix: command.opts().fix ?? false };
       return settle(import("./commands/doctor.js").then(({ run }) => run(options)));
     });
+
+  modelsGrammar(program.command("models"), absolute, (typed, command) =>
+    settle(import("./commands/models.js").then(({ run }) => run({ ...globals(command), ...typed }))),
+  );
 
   program
     .command("schema")

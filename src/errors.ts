@@ -70,6 +70,10 @@ const EXIT_OF_CODE = {
   "SF-EVAL-NO-RESULTS": EXIT.usage,
   "SF-EVAL-NO-TRIAL": EXIT.usage,
   "SF-EVAL-NO-AGENT": EXIT.input,
+  // a model
+  "SF-MODEL-UNKNOWN": EXIT.usage,
+  "SF-MODEL-GONE": EXIT.usage,
+  "SF-MODEL-GET-FAILED": EXIT.environment,
   // the worker
   "SF-WORKER-FAILED": EXIT.failed,
   "SF-WORKER-DIED": EXIT.failed,

@@ -2,6 +2,7 @@
  * What the command line hands to a command, and the one decision about colour.
  * The commands and cli.ts share these types; nobody but cli.ts imports a command.
  */
+import { existsSync } from "node:fs";
 
 export interface GlobalOptions {
   /** stdout carries only the event stream; text for people goes to stderr. */
@@ -77,7 +78,7 @@ export interface EvalOptions extends GlobalOptions {
   suite?: string;
   agent?: string;
   checkpoint?: string;
-  /** Absolute path of a model folder. */
+  /** A preset, the absolute path of a model folder or GGUF file, or a hub id. */
   model?: string;
   endpoint?: string;
   modelName?: string;
@@ -115,8 +116,21 @@ export interface EvalCompareOptions extends GlobalOptions {
   yes: boolean;
 }
 
+export interface ModelsOptions extends GlobalOptions {
+  /** What to get: a preset, an absolute path or a hub id. Absent: list what there is. */
+  model?: string;
+  /** Answer yes to every question. */
+  yes: boolean;
+}
+
 export interface SchemaOptions extends GlobalOptions {
   markdown: boolean;
+}
+
+/** A model as typed: an absolute path where it can only be one or exists; else a name, of a preset or of a hub. */
+export function modelWord(text: string, absolute: (path: string) => string): string {
+  const name = /^[\w.-]+(?:\/[\w.-]+)?$/.test(text) && !/^\.|\.gguf$/i.test(text);
+  return name && !existsSync(absolute(text)) ? text : absolute(text);
 }
 
 /** --no-color, then FORCE_COLOR, then NO_COLOR, then whether the stream is a terminal that can show it. */

@@ -1,5 +1,5 @@
 /** `sinkflex eval`: an agent plays a suite; trials go to a folder, their report to the screen. */
-import { existsSync, mkdirSync, rmSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { EXIT, UserError } from "../errors.js";
 import { checkpointOf, newestCheckpoint, settingsOf } from "../eval/agents.js";
@@ -7,8 +7,9 @@ import { type AgentRequest, type Asked, type EvalRequest, evalRequest, type Name
 import type { EvalOptions } from "../options.js";
 import { lastWords } from "../process/ending.js";
 import { type Played, playEvaluation } from "../process/eval.js";
+import { agentModel } from "../process/models-find.js";
 import { resolvePython } from "../process/python.js";
-import { cannotWrite, defaultRoot, readJson, runName, shownPath, writeJson } from "../run/dir.js";
+import { cannotWrite, defaultRoot, freeFolder, readJson, runName, shownPath, writeJson } from "../run/dir.js";
 import { evalReportRows } from "../ui/eval/report.js";
 import { evalPicture } from "../ui/eval/view.js";
 import { screenFor } from "../ui/screens.js";
@@ -22,6 +23,7 @@ export async function run(options: EvalOptions): Promise<number> {
   const root = options.runs ?? defaultRoot();
   const request = options.resume === undefined ? await fresh(options, root) : again(options, options.resume);
   const python = await resolvePython({ ...options, python: options.python });
+  request.agent = await agentModel(request.agent, python.path);
   try {
     mkdirSync(request.results, { recursive: true });
   } catch (error) {
@@ -113,8 +115,4 @@ async function agentOf(named: NamedAgent, asked: Asked, options: EvalOptions, ro
   });
   if (!yes) throw missing("no agent was named.");
   return offer;
-}
-
-function freeFolder(path: string): string {
-  for (let n = 1; ; n++) if (!existsSync(n === 1 ? path : `${path}-${n}`)) return n === 1 ? path : `${path}-${n}`;
 }

@@ -5,6 +5,8 @@ import { UserError } from "../errors.js";
 import type { TrainOptions } from "../options.js";
 import { type Ended, runAttempt } from "../process/attempt.js";
 import { lastWords } from "../process/ending.js";
+import { commandFor, forecast, modelFolder, wantedByConfig } from "../process/models-find.js";
+import { reportTo } from "../process/progress.js";
 import { resolvePython } from "../process/python.js";
 import { begin, type Continuation, continuation, type NewRun, type RunConfig, sha256 } from "../run/begin.js";
 import { defaultRoot, FILES, type RunFile, runName, runOptions, shownPath } from "../run/dir.js";
@@ -20,9 +22,11 @@ export async function run(options: TrainOptions): Promise<number> {
   if (options.dryRun) {
     const name = plan.kind === "new" ? join(root, runName(plan.config.name, new Date())) : plan.dir;
     const config = plan.kind === "new" ? plan.config : plan.file.config;
+    const model = plan.kind === "new" ? await forecast(wantedByConfig(plan.config.model)) : plan.file.model_folder;
     const rows = [
       ...echo,
       `run    ${name}`,
+      ...(model ? [`model  ${model}`] : []),
       "",
       JSON.stringify(config, null, 2),
       "",
@@ -32,6 +36,7 @@ export async function run(options: TrainOptions): Promise<number> {
     return 0;
   }
   const python = await resolvePython({ ...options, python: options.python });
+  if (plan.kind === "new") plan.modelFolder = await folderOf(plan.config, python.path);
   const begun = begin(plan, new Date());
   if (!options.quiet) people.write(echo.map((row) => `${row}\n`).join(""));
   const screen = screenFor(process.stdout, process.stderr, options, process.env, HINT, runPicture);
@@ -58,6 +63,15 @@ export async function run(options: TrainOptions): Promise<number> {
   throw failure;
 }
 
+/** The model's folder; one that is not here is brought first. */
+async function folderOf({ model }: RunConfig, python: string): Promise<string | null> {
+  const wanted = wantedByConfig(model);
+  if (wanted.kind === "built") return null;
+  const report = await reportTo(process.stderr);
+  const found = await modelFolder(wanted, { python, report, typed: commandFor(model) });
+  return found?.folder ?? null;
+}
+
 interface Planned {
   plan: NewRun | Continuation;
   echo: string[];
@@ -65,7 +79,10 @@ interface Planned {
 
 async function fresh(options: TrainOptions, root: string): Promise<Planned> {
   const { config, echo, document } = await loadConfig(options.config as string, options.set);
-  return { plan: { kind: "new", root, config, configFile: document.file, source: document.bytes }, echo };
+  return {
+    plan: { kind: "new", root, config, configFile: document.file, source: document.bytes, modelFolder: null },
+    echo,
+  };
 }
 
 /** Values that may change between attempts; anything else would make the curve the curve of two different runs. */
@@ -79,7 +96,7 @@ async function again(options: TrainOptions, root: string): Promise<Planned> {
       throw otherConfig(`${options.config} is not the config that ${file.run} was started with`, file);
     const forbidden = options.set.find((set) => !MAY_CHANGE.test(set));
     if (forbidden !== undefined) throw otherConfig(`\`--set ${forbidden}\` would change what ${file.run} trains`, file);
-    const checked = checkConfig(JSON.stringify(file.config), file.config_file, options.set);
+    const checked = checkConfig(JSON.stringify(file.config), file.config_file, options.set, true);
     echo = [`config ${file.config_file} as recorded in ${file.run}`, ...checked.echo];
     return checked.config as RunConfig;
   });

@@ -1,6 +1,6 @@
 /** A config file becomes a config: bytes, text, YAML, overrides, schema, paths. All problems come as one error. */
-import { statSync } from "node:fs";
-import { dirname, join, parse, resolve } from "node:path";
+import { closeSync, openSync, readSync, statSync } from "node:fs";
+import { dirname, isAbsolute, join, parse, resolve } from "node:path";
 import { type Place, type Problem, UserError } from "../errors.js";
 import { diagnose } from "./diagnose.js";
 import { type Locate, locator, parseTree, pathId, type Tree } from "./document.js";
@@ -31,12 +31,13 @@ export async function loadConfig(file: string, sets: readonly string[] = []): Pr
 
 /**
  * Checks the text of a config as if it stood in `file`. JSON is YAML, so this also takes the resolved config of an
- * earlier run, for example to go on with it under overrides.
+ * earlier run, to go on with it under overrides; `recorded` says so: where its model is, the run knows.
  */
 export function checkConfig(
   text: string,
   file: string,
   sets: readonly string[] = [],
+  recorded = false,
 ): Pick<LoadedConfig, "config" | "echo"> {
   const locate = locator(file, text);
   const { tree, problems: written } = parseTree(text, locate);
@@ -45,7 +46,7 @@ export function checkConfig(
     throw refused([notAMapping(tree, text, locate)]);
   }
   const overrides = applyOverrides(tree, sets);
-  const model = modelPath(tree, file);
+  const model = recorded ? {} : modelPath(tree, file);
   const { config, problems } = diagnose(tree, { file, line: 1, col: 1 }, nameFor(file));
   const all = [...written, ...overrides.problems, ...problems, ...(model.problem ? [model.problem] : [])];
   if (all.length > 0 || !config) throw refused(all);
@@ -53,7 +54,7 @@ export function checkConfig(
   const echo = [...overrides.echo, ...remarks(config)];
   if (model.path !== undefined) {
     config.model.path = model.path;
-    echo.push(`model.path: ${model.path}`);
+    echo.push(`model.path: ${model.path}${isAbsolute(model.path) ? "" : ", of a hub: there is no such folder"}`);
   }
   return { config: JSON.parse(JSON.stringify(config)), echo };
 }
@@ -68,18 +69,38 @@ function remarks({ algorithm }: Config): string[] {
   ];
 }
 
-/** A relative path starts at the folder of the file; one typed after --set at the current folder. */
+/** A model of a hub: two names and a slash. */
+const HUB_ID = /^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/;
+
+/**
+ * A relative path starts at the folder of the file; one typed after --set at the current folder. What exists there is
+ * the model; only what cannot be meant as a path (nothing of that name, nor a folder that it would be in) is a hub id.
+ */
 function modelPath(tree: Tree, file: string): { path?: string; problem?: Problem } {
   const written = (tree.value as { model?: { path?: unknown } }).model?.path;
   const where = tree.origins.get(pathId(["model", "path"]))?.value;
   if (typeof written !== "string" || written === "" || /\p{Cc}/u.test(written) || !where) return {};
   const path = resolve(where.line === 0 ? "." : dirname(resolve(file)), expandHome(written));
   const refuse = (what: string, fix: string) => ({ problem: { code: "SF-CONFIG-PATH", what, where, fix } as const });
-  if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found?.isFile()) {
+    if (beginsWith(path, "GGUF")) return { path };
+    const fix = "Give a folder with a checkpoint, or a GGUF file.";
+    return refuse(`\`model.path\` is a file, and not a GGUF file: ${path}`, fix);
+  }
+  if (
+    !found &&
+    HUB_ID.test(written) &&
+    !/\.gguf$/i.test(written) &&
+    !statSync(dirname(path), { throwIfNoEntry: false })
+  ) {
+    return { path: written };
+  }
+  if (!found?.isDirectory()) {
     const from = where.line === 0 ? "the current folder" : "the folder of the config file";
     return refuse(
-      `\`model.path\` is not a folder: ${path}`,
-      `Give a folder with a checkpoint; relative paths start at ${from}.`,
+      `\`model.path\` is neither a folder nor a file: ${path}`,
+      `Give a folder with a checkpoint, a GGUF file, or \`org/name\` of a hub; relative paths start at ${from}.`,
     );
   }
   if (!statSync(join(path, "config.json"), { throwIfNoEntry: false })) {
@@ -89,6 +110,21 @@ function modelPath(tree: Tree, file: string): { path?: string; problem?: Problem
     );
   }
   return { path };
+}
+
+function beginsWith(path: string, letters: string): boolean {
+  const head = Buffer.alloc(letters.length);
+  try {
+    const file = openSync(path, "r");
+    try {
+      readSync(file, head);
+    } finally {
+      closeSync(file);
+    }
+  } catch {
+    return true; // what cannot be read is refused by the worker, with the system's own reason
+  }
+  return head.toString("latin1") === letters;
 }
 
 /** The file's name without extension, reduced to what a run may be called. */

@@ -26,7 +26,7 @@ export const model = z.strictObject({
     .min(1)
     .optional()
     .describe(
-      "Folder of a transformers checkpoint with tokenizer, or a GGUF file; a relative path starts at this file's folder.",
+      "Folder of a transformers checkpoint with tokenizer, a GGUF file, or `org/name` of a hub; a relative path starts at this file's folder.",
     ),
   dtype: z
     .enum(["auto", "float32", "bfloat16"])

@@ -1,5 +1,6 @@
 /** The options of `sinkflex eval` and its help. What the words may be, request.ts judges: then all problems come at once. */
 import type { Command } from "commander";
+import { modelWord } from "../options.js";
 import { SUITES } from "./choices.js";
 
 const ABOUT = `
@@ -8,7 +9,7 @@ Suites: ${SUITES.join(", ")}
 Who plays the agent, one of:
   --agent <name>       a reference: gold, noop, random, expert
   --checkpoint <run>   a checkpoint of a run; run@step names one, without it the last
-  --model <folder>     a model on this machine
+  --model <model>      smollm2-135m, a model folder, a GGUF file, or org/name of a hub
   --endpoint <url>     an OpenAI-compatible server, with --model-name
 
 Examples:
@@ -32,7 +33,9 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .argument("[suite]", "the suite to play; not needed with --resume")
     .option("--agent <name>", "a scripted reference agent")
     .option("--checkpoint <run[@step]>", "a checkpoint of a run: name, path or latest")
-    .option("--model <folder>", "a model folder", absolute)
+    .option("--model <model>", "a language model: a preset, a folder, a GGUF file, a hub id", (text) =>
+      modelWord(text, absolute),
+    )
     .option("--endpoint <url>", "an OpenAI-compatible server")
     .option("--model-name <name>", "the model to ask for at --endpoint")
     .option("--split <name>", "train, test, base ...; what is held out unless given")

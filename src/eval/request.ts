@@ -8,7 +8,7 @@ import { AGENTS, SCORE_MODES, SUITES, USERS } from "./choices.js";
 
 export type AgentRequest =
   | { kind: "scripted"; name: string }
-  | { kind: "model"; path: string }
+  | { kind: "model"; path: string; name?: string }
   | { kind: "checkpoint"; run: string; run_dir: string; checkpoint: string; step: number }
   | { kind: "endpoint"; url: string; model: string };
 

@@ -17,15 +17,31 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { withLock } from "../../scripts/bootstrap.js";
-import { EXIT, UserError } from "../errors.js";
+import { isFree, withLock } from "../../scripts/bootstrap.js";
+import { type ErrorCode, EXIT, UserError } from "../errors.js";
 import { type Running, StepFailed, Stopped, sizeText } from "./install.js";
 import type { Report } from "./progress.js";
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
+/** What a folder holds, for the messages. */
+export interface Subject {
+  code: ErrorCode;
+  /** "The installation failed while ...", "The installation was stopped." */
+  work: string;
+  thing: string;
+}
+
+const ENVIRONMENT: Subject = {
+  code: "SF-ENV-BUILD-FAILED",
+  work: "The installation",
+  thing: "the Python environment",
+};
+
 export interface Filling {
   dir: string;
+  /** The Python environment unless given. */
+  subject?: Subject;
   env: NodeJS.ProcessEnv;
   report: Report;
   /** What to type to begin again, for the messages. */
@@ -48,12 +64,13 @@ export async function fillFolder(filling: Filling): Promise<void> {
 }
 
 /** Refuses to begin what the disk cannot hold. */
-export function needRoom(dir: string, bytes: number): void {
+export function needRoom(dir: string, bytes: number, { code, thing }: Subject = ENVIRONMENT): void {
   const { bavail, bsize } = statfsSync(dir);
   if (bavail * bsize >= bytes) return;
+  const whole = `${thing[0]?.toUpperCase()}${thing.slice(1)}`;
   throw new UserError({
-    code: "SF-ENV-BUILD-FAILED",
-    what: `The Python environment needs about ${sizeText(bytes)} in ${dir}, and ${sizeText(bavail * bsize)} are free.`,
+    code,
+    what: `${whole} needs about ${sizeText(bytes)} in ${dir}, and ${sizeText(bavail * bsize)} are free.`,
     fix: "Make room there, or set SINKFLEX_DATA_DIR to a folder on a larger disk.",
   });
 }
@@ -62,24 +79,37 @@ async function fillLocked({ dir, env, report, fill }: Filling): Promise<void> {
   removeLeftovers(dir);
   const folder = `${dir}.building-${process.pid}`;
   const log = `${dir}.log`;
-  const stopper = new AbortController();
-  const stop = (signal: NodeJS.Signals) => {
-    if (!stopper.signal.aborted) report.note("Stopping: ending the installer and removing the half-built folder.");
-    stopper.abort(signal);
-  };
-  for (const signal of SIGNALS) process.on(signal, stop);
+  const notice = "Stopping: ending what is under way and removing the half-built folder.";
   try {
     writeFileSync(log, "");
-    if (await fill(folder, { env: installerEnvironment(env), signal: stopper.signal, log })) {
+    const filled = (signal: AbortSignal) => fill(folder, { env: installerEnvironment(env), signal, log });
+    if (await untilStopped(() => report.note(notice), filled)) {
       moveInto(folder, dir);
       report.end(true);
     }
     rmSync(log, { force: true });
   } catch (error) {
-    if (!(error instanceof StepFailed)) rmSync(log, { force: true });
-    throw error instanceof Stopped ? new Stopped(String(stopper.signal.reason)) : error;
+    const unexplained = error instanceof UserError && error.exitCode === EXIT.failed;
+    if (!(error instanceof StepFailed || unexplained)) rmSync(log, { force: true });
+    throw error;
   } finally {
     rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Work that Ctrl-C, SIGTERM and SIGHUP abort by its signal; what it then throws is `Stopped` with the signal's name. */
+export async function untilStopped<T>(onStop: () => void, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const stopper = new AbortController();
+  const stop = (signal: NodeJS.Signals) => {
+    if (!stopper.signal.aborted) onStop();
+    stopper.abort(signal);
+  };
+  for (const signal of SIGNALS) process.on(signal, stop);
+  try {
+    return await work(stopper.signal);
+  } catch (error) {
+    throw error instanceof Stopped ? new Stopped(String(stopper.signal.reason)) : error;
+  } finally {
     for (const signal of SIGNALS) process.off(signal, stop);
   }
 }
@@ -87,6 +117,16 @@ async function fillLocked({ dir, env, report, fill }: Filling): Promise<void> {
 /** The user's environment without what would send packages elsewhere than into the folder. */
 function installerEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return { ...env, PYTHONPATH: undefined, PYTHONHOME: undefined, PIP_USER: "0", PYTHONUNBUFFERED: "1" };
+}
+
+/** Removes the unfinished folders in `parent` that nobody is filling: their builders were killed. */
+export function sweep(parent: string): void {
+  for (const name of readdirSync(parent)) {
+    const dir = /^(.+)\.(?:building|old)-\d+$/.exec(name)?.[1];
+    if (dir !== undefined && isFree(join(parent, `${dir}.lock`))) {
+      rmSync(join(parent, name), { recursive: true, force: true, maxRetries: 3 });
+    }
+  }
 }
 
 /** With the lock held, every `.building-` and `.old-` folder of this name belongs to a process that is gone. */
@@ -116,22 +156,25 @@ function writeFinalPaths(folder: string, dir: string): void {
   }
 }
 
-function explain(error: unknown, { dir, typed }: Filling): unknown {
-  if (error instanceof Stopped) {
-    const terminated = error.message !== "SIGINT";
-    return new UserError(
-      { code: "SF-ENV-BUILD-FAILED", what: "The installation was stopped.", fix: `\`${typed}\` begins it again.` },
-      {
-        left: "Nothing half-built is kept; what the installer had put into its own cache is.",
-        exitCode: terminated ? EXIT.terminated : EXIT.interrupted,
-      },
-    );
-  }
+/** The error of work that was stopped; `error` has the signal's name. */
+export function stopped(error: Stopped, { code, work }: Subject, typed: string): UserError {
+  return new UserError(
+    { code, what: `${work} was stopped.`, fix: `\`${typed}\` begins it again.` },
+    {
+      left: "Nothing half-built is kept; what the installer had put into its own cache is.",
+      exitCode: error.message === "SIGINT" ? EXIT.interrupted : EXIT.terminated,
+    },
+  );
+}
+
+function explain(error: unknown, { dir, typed, subject = ENVIRONMENT }: Filling): unknown {
+  const { code, work, thing } = subject;
+  if (error instanceof Stopped) return stopped(error, subject, typed);
   if (error instanceof StepFailed) {
     return new UserError(
       {
-        code: "SF-ENV-BUILD-FAILED",
-        what: `The installation failed while ${error.step}.`,
+        code,
+        what: `${work} failed while ${error.step}.`,
         why: error.tail,
         fix: `Mend the cause (the network, a proxy, pip's own configuration, the disk), then run \`${typed}\` again.`,
       },
@@ -140,8 +183,8 @@ function explain(error: unknown, { dir, typed }: Filling): unknown {
   }
   if (error instanceof Error && "code" in error && !(error instanceof UserError)) {
     return new UserError({
-      code: "SF-ENV-BUILD-FAILED",
-      what: `Cannot write the Python environment to ${dirname(dir)}.`,
+      code,
+      what: `Cannot write ${thing} to ${dirname(dir)}.`,
       why: error.message,
       fix: "Make room or give write permission there, or set SINKFLEX_DATA_DIR to another folder.",
     });

@@ -120,6 +120,7 @@ export const eventSchema = z.discriminatedUnion("type", [
   event("trial", trialShape),
   event("eval_report", { report: reportSchema }),
   event("eval_comparison", { comparison: comparisonSchema }),
+  event("model", { folder: z.string(), license: z.string().nullish() }),
   event("checkpoint", { step: z.int(), path: z.string(), bytes: z.number() }),
   event("beat", {
     phase: z.string(),

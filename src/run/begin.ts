@@ -3,7 +3,7 @@
  * Everything that can be refused is refused before anything is written.
  */
 import { createHash } from "node:crypto";
-import { rmSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { UserError } from "../errors.js";
 import {
@@ -25,7 +25,10 @@ import { initialState, type State } from "./state.js";
 import type { Summary } from "./summary.js";
 
 /** The resolved config; this room reads its name and passes the rest on. */
-export type RunConfig = RunFile["config"] & { name: string };
+export type RunConfig = RunFile["config"] & {
+  name: string;
+  model: { preset?: string | undefined; path?: string | undefined };
+};
 
 export interface NewRun {
   kind: "new";
@@ -34,6 +37,8 @@ export interface NewRun {
   configFile: string;
   /** The config file as it is. */
   source: Uint8Array;
+  /** The model's transformers folder; null for one that is built from the seed. */
+  modelFolder: string | null;
 }
 
 export interface Continuation {
@@ -70,6 +75,7 @@ export function continuation(root: string, run: string, change: (file: RunFile) 
       fix: `Start it anew: \`sinkflex train ${file.config_file}\`. checkpoint.every says how often one is written.`,
     });
   }
+  needModel(file);
   const summary = readJson<Partial<Summary>>(join(dir, FILES.summary));
   const steps = (config.train as { steps?: number } | undefined)?.steps ?? 0;
   if (summary?.status === "completed" && steps <= from.step) {
@@ -82,11 +88,24 @@ export function continuation(root: string, run: string, change: (file: RunFile) 
   return { kind: "resume", dir, file: { ...file, run_dir: dir, attempt: file.attempt + 1, resume: from, config } };
 }
 
+/** A resume goes on with the very model that the run was begun with. */
+function needModel({ run, model_folder, config }: RunFile): void {
+  const { preset, path } = config.model as { preset?: string; path?: string };
+  const folder = model_folder ?? path;
+  if (!folder || existsSync(join(folder, "config.json"))) return;
+  throw new UserError({
+    code: "SF-MODEL-GONE",
+    what: `The model that ${run} was begun with is gone: ${folder}.`,
+    why: "Its checkpoints belong to that model.",
+    fix: folder === path ? "Put the folder back." : `\`sinkflex models get ${preset ?? path}\` brings it back.`,
+  });
+}
+
 export function begin(plan: NewRun | Continuation, now: Date): Begun {
   return plan.kind === "new" ? beginNew(plan, now) : beginAgain(plan);
 }
 
-function beginNew({ root, config, configFile, source }: NewRun, now: Date): Begun {
+function beginNew({ root, config, configFile, source, modelFolder }: NewRun, now: Date): Begun {
   const dir = createRun(root, config.name, now);
   try {
     const lock = lockOf(dir, basename(dir));
@@ -100,6 +119,7 @@ function beginNew({ root, config, configFile, source }: NewRun, now: Date): Begu
       attempt: 1,
       resume: null,
       config,
+      model_folder: modelFolder,
     };
     writeWhole(join(dir, FILES.config), source);
     writeJson(join(dir, FILES.run), file);

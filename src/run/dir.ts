@@ -22,6 +22,8 @@ export interface RunFile {
   attempt: number;
   resume: { checkpoint: string; step: number } | null;
   config: Record<string, unknown>;
+  /** Where the model's transformers folder is; null for one that is built from the seed, absent in runs of old. */
+  model_folder?: string | null;
 }
 
 export const FILES = {
@@ -76,6 +78,11 @@ export function createRun(root: string, name: string, now: Date): string {
       }
     }
   });
+}
+
+/** `path`, or the first of `path-2`, `path-3` that is free. */
+export function freeFolder(path: string): string {
+  for (let n = 1; ; n++) if (!existsSync(n === 1 ? path : `${path}-${n}`)) return n === 1 ? path : `${path}-${n}`;
 }
 
 export function writeWhole(path: string, content: string | Uint8Array): void {

@@ -167,6 +167,14 @@ def convert_gguf(file: Path, folder: Path, *, template: str | None, source: Mapp
     except Exception as error:
         if disk_is_full(error):
             raise _no_room(folder, f"{_first_line(error)}.") from error
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            raise Refusal(
+                "SF-MEMORY",
+                f"There is not enough memory to dequantise {file}.",
+                why=f"It takes about {(8 * facts.elements + 300e6) / 1e9:.1f} GB: the weights twice, in float32.",
+                fix="End what else uses memory, or use a smaller model.",
+                exit_code=3,
+            ) from error
         raise
 
 

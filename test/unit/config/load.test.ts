@@ -164,7 +164,7 @@ describe("public cases", () => {
     expect(echo).toContain(`model.path: ${model}`);
 
     const home = problemOf(SMALLEST.replace("preset: tiny-gpt-oss", "path: ~/no such model"));
-    expect(home.what).toBe(`\`model.path\` is not a folder: ${join(homedir(), "no such model")}`);
+    expect(home.what).toBe(`\`model.path\` is neither a folder nor a file: ${join(homedir(), "no such model")}`);
     const escaped = problemOf(SMALLEST.replace("preset: tiny-gpt-oss", 'path: "C:\\new\\tmp"'));
     expect(escaped.fix).toBe("Write the path in single quotes: 'C:\\new\\tmp'.");
     expect(problemOf(SMALLEST.replace("preset: tiny-gpt-oss", 'path: "C:\\Users"')).fix).toMatch(/single quotes/);
