@@ -43,7 +43,13 @@ class UserFault(Exception):
 
 
 class InfraFault(Exception):
-    """Something outside the episode failed (package, disk, network): excluded, owner `infra`."""
+    """Something outside the episode failed (package, disk, network): excluded, owner `infra`. `fix`: what to do about
+    it, where that is known; the message ends with it."""
+
+    def __init__(self, what: str, fix: str | None = None) -> None:
+        super().__init__(what if fix is None else f"{what}; {fix}")
+        self.what = what
+        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
         return 0
     domain, request = load_domain(parse(raw))
     ids = choose_tasks(domain, request)
-    header = identity(request, facts(domain, request))
+    header = identity(request, facts(domain, request, ids))
     results = Results(request.results, header)
     results.write(REQUEST, raw)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,8 @@ def load_domain(request: Request) -> tuple[Any, Request]:
     except MissingExtra as error:
         raise refuse("SF-EVAL-PACKAGE", str(error), "Run `sinkflex doctor --fix`.", 3) from error
     except InfraFault as error:
-        raise refuse("SF-EVAL-DATA", str(error), "Run `sinkflex doctor --fix`.", 3) from error
+        fix = error.fix or "run `sinkflex doctor --fix`"
+        raise refuse("SF-EVAL-DATA", error.what, f"{fix[0].upper()}{fix[1:]}.", 3) from error
     splits = domain.splits()
     if request.split == "":
         request = replace(request, split=next(name for name in ("test", "report", *splits) if name in splits))
@@ -63,15 +64,16 @@ def choose_tasks(domain: Any, request: Request) -> tuple[str, ...]:
     return known[: request.tasks] if request.tasks is not None else known
 
 
-def facts(domain: Any, request: Request) -> dict[str, Any]:
-    """What a score of this suite depends on besides the request."""
+def facts(domain: Any, request: Request, ids: Sequence[str]) -> dict[str, Any]:
+    """What a score of this suite depends on besides the request. Refusal where the tasks to play need a judge that
+    nobody named."""
     prompt = None
     if request.user.kind == "llm" and request.user.endpoint is not None:
         from .llm_user import prompt_sha256
 
         prompt = prompt_sha256(request.user.endpoint.model)
     mode = request.score_mode or ("official" if request.judge is not None else domain.score_mode)
-    needs = dict(domain.dropped_components()) if hasattr(domain, "dropped_components") else {}
+    needs = _dropped(domain, ids)
     if mode == "official" and needs and request.judge is None:
         what = ", ".join(f"{name} of {count} tasks" for name, count in needs.items())
         raise refuse(
@@ -93,7 +95,6 @@ def what_is_known(domain: Any, request: Request, ids: Sequence[str]) -> dict[str
     """What is to be played, and what is known about these tasks before anybody plays."""
     odd = getattr(domain, "known_odd", {})
     noop = _doing_nothing(domain, request, ids)
-    dropped: Mapping[str, int] = domain.dropped_components() if hasattr(domain, "dropped_components") else {}
     return {
         "tasks": len(ids),
         "trials": request.trials,
@@ -101,9 +102,14 @@ def what_is_known(domain: Any, request: Request, ids: Sequence[str]) -> dict[str
         "noop_mean": len(noop) / len(ids) if ids else None,
         "noop_ids": list(noop),
         "known_odd": {task: odd[task] for task in ids if task in odd},
-        "dropped_components": {} if request.judge is not None else dict(dropped),
+        "dropped_components": {} if request.judge is not None else _dropped(domain, ids),
         "notes": [],
     }
+
+
+def _dropped(domain: Any, ids: Sequence[str]) -> dict[str, int]:
+    """Components that need a judge, and for how many of these tasks."""
+    return dict(domain.dropped_components(ids)) if hasattr(domain, "dropped_components") else {}
 
 
 def _doing_nothing(domain: Any, request: Request, ids: Sequence[str]) -> tuple[str, ...]:

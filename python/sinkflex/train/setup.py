@@ -80,7 +80,17 @@ def prepare(run: Run) -> Setup:
     device = _device(config)
     try:
         domain = envs.domain(config.env.suite, levels=config.env.levels)
-    except (InfraFault, ValueError) as error:
+    except InfraFault as error:
+        fix = error.fix or "run `sinkflex doctor --fix`"
+        raise Refusal(
+            "SF-ENV-DATA",
+            f"{error.what}.",
+            why="Nothing was trained.",
+            fix=f"{fix[0].upper()}{fix[1:]}.",
+            owner="env",
+            exit_code=3,
+        ) from error
+    except ValueError as error:
         raise _refuse("env.suite", config.env.suite, str(error)) from error
     folder = _model_folder(run)
     dtype = _dtype(config, device, built=folder is None)

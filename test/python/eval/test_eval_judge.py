@@ -42,11 +42,9 @@ def judged_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChatServer, "__init__", lambda self, *given, **named: init(self, *given, **(named | quiet)))
 
 
-def request(folder: Path, **changes: Any) -> dict[str, Any]:
-    agent = {"kind": "scripted", "name": "gold"}
-    return raw(
-        folder, suite="tau2-retail", split="base", tasks=None, task_ids=["5", "9"], trials=1, agent=agent, **changes
-    )
+def request(folder: Path, *task_ids: str, **changes: Any) -> dict[str, Any]:
+    agent, ids = {"kind": "scripted", "name": "gold"}, list(task_ids) or ["5", "9"]
+    return raw(folder, suite="tau2-retail", split="base", tasks=None, task_ids=ids, trials=1, agent=agent, **changes)
 
 
 def test_official_refuses_to_start_without_a_judge_where_tasks_need_one(tmp_path: Path) -> None:
@@ -59,6 +57,13 @@ def test_offline_drops_the_component_says_so_and_never_raises(tmp_path: Path) ->
     got = report_of(events)
     assert (code, got["score_mode"], got["mean"]) == (0, "offline", 1.0)
     assert got["dropped_components"] == {"NL_ASSERTION": 2}
+
+
+def test_what_is_dropped_is_counted_over_the_tasks_that_are_played(tmp_path: Path) -> None:
+    dropped = [report_of(run(request(tmp_path / i, i, "2"))[1])["dropped_components"] for i in ("5", "3")]
+    assert dropped == [{"NL_ASSERTION": 1}, {}]
+    _, events = run(request(tmp_path / "official", "2", "3", score_mode="official"))
+    assert report_of(events)["score_mode"] == "official", "these two need no judge"
 
 
 def test_the_judge_s_verdict_is_multiplied_into_the_reward(tmp_path: Path) -> None:

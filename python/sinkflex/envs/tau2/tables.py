@@ -6,13 +6,13 @@ Splits and task ids are the data's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from ..conversation import Message, ToolCall
 from ..domain import Score, Task, ToolSpec
 from .package import Package, load_package
-from .scoring import basis, dropped, gold_changes, score
+from .scoring import basis, dropped, gold_changes, judged, score
 from .state import Changes, TableState, changes, duplicate, fresh
 from .tools import run, tool_specs
 
@@ -96,8 +96,7 @@ class TableDomain:
 
     def assertions(self, task: Task) -> tuple[str, ...]:
         """What a judge has to decide for the reward of a task, in natural language; mostly nothing."""
-        named = "NL_ASSERTION" in dropped(task.data)
-        return tuple(task.data.evaluation_criteria.nl_assertions or ()) if named else ()
+        return judged(task.data)
 
     def closed_vocabulary(self) -> Sequence[str] | None:
         return None
@@ -105,9 +104,11 @@ class TableDomain:
     def data_sha256(self) -> str:
         return self.package.data_sha256
 
-    def dropped_components(self) -> Mapping[str, int]:
-        """Components of a reward basis that need a judge, and for how many tasks they are left out."""
-        missing = [name for task in self.package.tasks.values() for name in dropped(task)]
+    def dropped_components(self, task_ids: Iterable[str] | None = None) -> Mapping[str, int]:
+        """Components of a reward basis that need a judge, and for how many of these tasks (without any: of all that the
+        data has) they are left out."""
+        ids = self.package.tasks if task_ids is None else task_ids
+        missing = [name for task_id in ids for name in dropped(self.data(task_id))]
         return {name: missing.count(name) for name in dict.fromkeys(missing)}
 
     def solved_by_doing_nothing(self) -> tuple[str, ...]:

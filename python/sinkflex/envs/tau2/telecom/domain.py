@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from ...conversation import Message, ToolCall
 from ...domain import Agent, Score, Task, ToolSpec, User
-from ..scoring import dropped
+from ..scoring import dropped, judged
 from ..tables import GREETING
 from ..tools import run, tool_specs
 from .agents import GoldAgent, NoopAgent, RandomAgent
@@ -36,11 +36,11 @@ class Telecom:
     name: ClassVar[str]
     solo: ClassVar[bool]
     user_kinds: ClassVar[tuple[str, ...]]
-    score_mode = "official"
 
     def __init__(self, package: TelecomPackage | None = None) -> None:
         self.package = package or load_package()
         self.version = self.package.version
+        self.score_mode = "offline" if self.dropped_components() else "official"
         self._goals: dict[str, Goal] = {}
         self._generated: Mapping[str, Any] | None = None
         probe = self.package.environment(self.package.database, self.package.user_database, self.package.vpn_details)
@@ -86,10 +86,16 @@ class Telecom:
     def data_sha256(self) -> str:
         return self.package.data_sha256
 
-    def dropped_components(self) -> Mapping[str, int]:
-        """Components of a reward basis that need a judge, and for how many tasks they are left out: none here."""
-        missing = [name for task in self.package.tasks.values() for name in dropped(task)]
+    def dropped_components(self, task_ids: Iterable[str] | None = None) -> Mapping[str, int]:
+        """Components of a reward basis that need a judge, and for how many of these tasks (without any: of all that the
+        data has) they are left out."""
+        ids = self.package.tasks if task_ids is None else task_ids
+        missing = [name for task_id in ids for name in dropped(self.task(task_id).data)]
         return {name: missing.count(name) for name in dict.fromkeys(missing)}
+
+    def assertions(self, task: Task) -> tuple[str, ...]:
+        """What a judge has to decide for the reward of a task, in natural language; nothing in the package's data."""
+        return judged(task.data)
 
     def _made(self) -> Mapping[str, Any]:
         """The generated tasks, made when they are first asked for (a second or two)."""
@@ -165,7 +171,7 @@ class SoloDomain(Telecom):
     def __init__(self, package: TelecomPackage | None = None, *, full_tickets: bool = False) -> None:
         super().__init__(package)
         self.full_tickets = full_tickets
-        self.score_mode = "offline" if full_tickets else "official"
+        self.score_mode = "offline" if full_tickets else self.score_mode
         self._all_tools = (*self._agent_tools, *self._user_tools, DONE)
 
     def __reduce__(self) -> tuple[Any, ...]:

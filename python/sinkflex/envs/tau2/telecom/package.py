@@ -5,18 +5,23 @@ Two habits of the package are set right for an episode of one's own, neither wit
   phone in the process: here each environment has its own;
 - a data refuelling for a customer without a draft bill invents a random bill id, so that no run can be replayed: here
   the id follows from the customer and the number of bills.
+
+As for the other domains, the variable SINKFLEX_TAU2_DATA names a clone whose files are read in place of the package's,
+by the package's own code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..package import hash_files, import_domain, reading, version
+from ..package import hash_files, import_domain, named_folder, reading, version
 
 DOMAIN = "telecom"
 FILES = ("TASK_SET", "DB", "USER_DB", "MAIN_POLICY", "MAIN_POLICY_SOLO", "TECH_SUPPORT_POLICY_MANUAL")
@@ -53,17 +58,31 @@ class TelecomPackage:
         return environment
 
 
-@functools.cache
+_LOADING = threading.Lock()
+
+
 def load_package() -> TelecomPackage:
-    """Loaded once a process. Raises MissingExtra when the package is absent or another one of that name, InfraFault
-    when its data cannot be read."""
+    """Loaded once a process, however many threads ask. Raises MissingExtra when the package is absent or another one of
+    that name, InfraFault when its data cannot be read."""
+    with _LOADING:
+        return _kept()
+
+
+@functools.cache
+def _kept() -> TelecomPackage:
+    return read_package()
+
+
+def read_package() -> TelecomPackage:
+    """`load_package` with nothing kept: whatever the files and the variable say now."""
     module, paths = import_domain(DOMAIN)
-    with reading(DOMAIN):
+    files = [Path(getattr(paths, f"TELECOM_{kind}_PATH")) for kind in FILES]
+    folder = named_folder(DOMAIN, [file.name for file in files])
+    with reading(DOMAIN, folder), _files_in(module, folder):
         probe = module.get_environment()
         has_splits = hasattr(module, "get_tasks_split")
         tasks = {task.id: task for task in (module.get_tasks(None) if has_splits else module.get_tasks())}
-        splits = dict(module.get_tasks_split()) if has_splits else {"base": list(tasks)}
-        files = [getattr(paths, f"TELECOM_{kind}_PATH") for kind in FILES]
+        splits = (module.get_tasks_split() if has_splits else None) or {"base": list(tasks)}
         return TelecomPackage(
             name=DOMAIN,
             policy=probe.get_policy(),
@@ -76,9 +95,21 @@ def load_package() -> TelecomPackage:
             user_tools_type=type(probe.user_tools),
             tasks=tasks,
             splits={split: tuple(i for i in tasks if i in frozenset(ids)) for split, ids in splits.items()},
-            version=version(),
-            data_sha256=hash_files([Path(file) for file in files]),
+            version=version(folder),
+            data_sha256=hash_files(files if folder is None else [folder / file.name for file in files]),
         )
+
+
+@contextlib.contextmanager
+def _files_in(module: Any, folder: Path | None) -> Iterator[None]:
+    """Inside, the package's module reads its files from `folder`."""
+    own = {name: path for name, path in vars(module).items() if name.startswith("TELECOM_") and name.endswith("_PATH")}
+    try:
+        if folder is not None:
+            vars(module).update({name: folder / Path(path).name for name, path in own.items()})
+        yield
+    finally:
+        vars(module).update(own)
 
 
 def _with_steady_bill_ids(tools_type: Any) -> Any:
