@@ -16,6 +16,12 @@ from sinkflex.refusal import Refusal
 from .play import Scripted, TrialJob, play
 from .request import Request
 
+ENOUGH_TRIALS = 4
+FEW_TRIALS = (
+    "one run of a sampled agent differs from the next by several points (7 to 11 on tau2-bench): "
+    f"use --trials {ENOUGH_TRIALS} or more, and compare pairs"
+)
+
 
 def load_domain(request: Request) -> tuple[Any, Request]:
     """The suite's domain, and the request with its split chosen: what is held out, unless one was named. Refusal for an
@@ -103,8 +109,14 @@ def what_is_known(domain: Any, request: Request, ids: Sequence[str]) -> dict[str
         "noop_ids": list(noop),
         "known_odd": {task: odd[task] for task in ids if task in odd},
         "dropped_components": {} if request.judge is not None else _dropped(domain, ids),
-        "notes": [],
+        "notes": [FEW_TRIALS] if request.trials < ENOUGH_TRIALS and _differs(request) else [],
     }
+
+
+def _differs(request: Request) -> bool:
+    """Whether the same evaluation played again may score otherwise: somebody samples, or a server answers."""
+    samples = request.agent.kind in ("model", "checkpoint") and request.temperature > 0
+    return samples or request.agent.kind == "endpoint" or request.user.kind == "llm"
 
 
 def _dropped(domain: Any, ids: Sequence[str]) -> dict[str, int]:

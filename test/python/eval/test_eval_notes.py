@@ -1,0 +1,36 @@
+"""What the plan of an evaluation says beforehand about how far its score can be trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eval_samples import raw
+from sinkflex import envs
+from sinkflex.eval.request import parse
+from sinkflex.eval.suite import FEW_TRIALS, what_is_known
+
+ENDPOINT = {"kind": "endpoint", "url": "http://127.0.0.1:9/v1", "model": "m"}
+MODEL = {"kind": "model", "path": "/nowhere"}
+LLM = {"kind": "llm", "url": "http://127.0.0.1:9/v1", "model": "u"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"agent": ENDPOINT, "trials": 3}, True),
+        ({"agent": ENDPOINT, "trials": 4}, False),
+        ({"agent": MODEL, "trials": 1}, False),
+        ({"agent": MODEL, "trials": 1, "temperature": 0.7}, True),
+        ({"agent": {"kind": "scripted", "name": "expert"}, "trials": 1}, False),
+        ({"agent": MODEL, "trials": 2, "user": LLM}, True),
+    ],
+)
+def test_fewer_than_four_trials_of_what_is_sampled_are_remarked_on(
+    changes: dict[str, Any], told: bool, tmp_path: Path
+) -> None:
+    """Two equal runs of a model differ by 7 to 8 points in tau2-retail and 10 to 11 in tau2-airline."""
+    domain = envs.domain("mini-shop")
+    known = what_is_known(domain, parse(raw(tmp_path, **changes)), domain.task_ids("tune")[:3])
+    assert known["notes"] == ([FEW_TRIALS] if told else [])
