@@ -3,7 +3,7 @@ import { homedir } from "node:os";
 import { EXIT } from "../errors.js";
 import type { ModelsOptions } from "../options.js";
 import { listModels, type ModelEntry, modelsDir, sizeOf } from "../process/models.js";
-import { modelFolder, wantedByName } from "../process/models-find.js";
+import { commandFor, modelFolder, wantedByName } from "../process/models-find.js";
 import { reportTo } from "../process/progress.js";
 import { resolvePython } from "../process/python.js";
 import { ABSENT, bytes, columns, compact, painter } from "../ui/format.js";
@@ -55,7 +55,7 @@ async function get(options: ModelsOptions, word: string): Promise<number> {
   const wanted = wantedByName(word);
   const python = wanted.kind === "built" ? "" : (await resolvePython({ ...options, python: options.python })).path;
   const report = await reportTo(process.stderr);
-  const found = await modelFolder(wanted, { python, report, typed: `sinkflex models get ${word}` });
+  const found = await modelFolder(wanted, { python, report, typed: commandFor({ path: word }) });
   const size = found === null ? null : sizeOf(found.folder);
   if (options.json) {
     const { folder = null, got = false, license = null } = found ?? {};

@@ -7,6 +7,7 @@ import { statSync } from "node:fs";
 import { basename, isAbsolute } from "node:path";
 import { nearest, UserError } from "../errors.js";
 import type { AgentRequest } from "../eval/request.js";
+import { shellWord } from "../run/dir.js";
 import { sizeText } from "./install.js";
 import { folderFor, nameOfFile, PRESETS, type Preset, pinOf, sha256OfFile, sourceOf } from "./models.js";
 import { type Getting, type Got, getFile, getFromHub, getPreset } from "./models-get.js";
@@ -74,7 +75,7 @@ export async function agentModel(agent: AgentRequest, python: string): Promise<A
   if (agent.kind !== "model") return agent;
   const wanted = wantedByName(agent.path);
   const report = await reportTo(process.stderr);
-  const found = await modelFolder(wanted, { python, report, typed: `sinkflex models get ${agent.path}` });
+  const found = await modelFolder(wanted, { python, report, typed: commandFor({ path: agent.path }) });
   if (found === null) {
     throw unknown(
       `${agent.path} is built from a seed and has learned nothing`,
@@ -111,5 +112,5 @@ export async function forecast(wanted: Wanted, env: NodeJS.ProcessEnv = process.
 
 /** The command that brings the model of a config back. */
 export function commandFor({ preset, path }: { preset?: string | undefined; path?: string | undefined }): string {
-  return `sinkflex models get ${preset ?? path}`;
+  return `sinkflex models get ${shellWord(preset ?? path ?? "")}`;
 }

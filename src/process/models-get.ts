@@ -30,6 +30,9 @@ export interface Got {
   license: string | null;
 }
 
+/** A file whose checksum takes long enough to be told. */
+const LARGE = 1e9;
+
 /** Room for the package, unpacked and packed, beside the folder. */
 const PACKAGE_COPIES = 2.2;
 
@@ -60,8 +63,10 @@ export async function getPreset(preset: Preset, getting: Getting): Promise<Got> 
 export async function getFile(file: string, getting: Getting): Promise<Got> {
   const { env = process.env, report } = getting;
   const size = statSync(file).size;
-  if (size > 1e9) report.stage(`Checksum of ${basename(file)} (${sizeText(size)})`);
-  const sha256 = await sha256OfFile(file, (done) => report.detail(`${Math.round((100 * done) / size)} %`));
+  const large = size > LARGE;
+  if (large) report.stage(`Checksum of ${basename(file)} (${sizeText(size)})`);
+  const sha256 = await sha256OfFile(file, (done) => large && report.detail(`${Math.round((100 * done) / size)} %`));
+  if (large) report.end(true);
   const name = nameOfFile(file);
   const dir = folderFor(name, sha256, env);
   const got = await filled(dir, name, getting, async (folder, running) => {

@@ -16,6 +16,7 @@ import {
   type RunFile,
   readJson,
   readRun,
+  shellWord,
   writeJson,
   writeWhole,
 } from "./dir.js";
@@ -97,7 +98,10 @@ function needModel({ run, model_folder, config }: RunFile): void {
     code: "SF-MODEL-GONE",
     what: `The model that ${run} was begun with is gone: ${folder}.`,
     why: "Its checkpoints belong to that model.",
-    fix: folder === path ? "Put the folder back." : `\`sinkflex models get ${preset ?? path}\` brings it back.`,
+    fix:
+      folder === path
+        ? "Put the folder back."
+        : `\`sinkflex models get ${shellWord(preset ?? path ?? "")}\` brings it back.`,
   });
 }
 

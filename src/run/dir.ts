@@ -52,7 +52,8 @@ export function runOptions(dir: string): string {
   return root === defaultRoot() ? "" : ` --runs ${shellWord(root)}`;
 }
 
-function shellWord(text: string): string {
+/** A word of a command as a shell takes it. */
+export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 

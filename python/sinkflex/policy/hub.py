@@ -63,7 +63,7 @@ def fetch(name: str, tell: Tell) -> Fetched:
     cache.mkdir(parents=True, exist_ok=True)
     tell(f"{name}: {len(wanted)} files, {total / 1e6:.0f} MB, into {cache}")
     try:
-        folder = snapshot_download(name, revision=info.sha, allow_patterns=wanted, etag_timeout=limit)
+        folder = snapshot_download(name, allow_patterns=wanted, etag_timeout=limit)
     except Exception as error:
         if disk_is_full(error):
             need_room(cache, total)
@@ -77,16 +77,17 @@ def fetch(name: str, tell: Tell) -> Fetched:
 
 
 def _from_cache(name: str, why: str, cause: BaseException) -> Fetched:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub import try_to_load_from_cache
 
-    try:
-        return Fetched(Path(snapshot_download(name, local_files_only=True)), None, why)
-    except LocalEntryNotFoundError:
+    config = try_to_load_from_cache(name, "config.json")
+    if not isinstance(config, str):
         fix = (
             "Give a folder or a GGUF file on this machine, `preset: smollm2-135m`, or set HF_ENDPOINT to a hub that is."
         )
         raise _refuse(name, f"{why}, and its cache has no copy", fix, exit_code=3) from cause
+    folder = Path(config).parent
+    _files(name, [path.name for path in folder.iterdir()])
+    return Fetched(folder, None, why)
 
 
 def _files(name: str, names: Sequence[str]) -> list[str]:

@@ -141,6 +141,7 @@ def load_policy(folder: Path, *, impl: str, dtype: torch.dtype = torch.float32) 
     """Any local transformers checkpoint with its own tokenizer and template. Refuses a folder that lacks a part."""
     _check_folder(folder)
     try:
+        AutoConfig.from_pretrained(folder, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -187,7 +188,6 @@ def _check_folder(folder: Path) -> None:
             fix="point model.path at a transformers checkpoint folder",
             exit_code=2,
         )
-    AutoConfig.from_pretrained(folder, local_files_only=True)
 
 
 def _ready(model: Any, tokenizer: Any, name: str, impl: str) -> Policy:

@@ -73,7 +73,13 @@ class TemplateFormat:
             [i for p in self.following(self._end_id, (follow_up,)) for i in p.ids]
         ):
             raise self._refuse("a follow-up message does not appear in what it renders", "use another template")
-        call = self.read(self.write(_PROBE)).action
+        written = self.write(_PROBE)
+        if "probe_tool" not in self.text(written):
+            raise self._refuse(
+                "it has no tool support: a tool call leaves no trace in what it renders",
+                "use a model whose template writes tool calls, or put a chat_template.jinja that does into its folder",
+            )
+        call = self.read(written).action
         if [(c.name, c.arguments) for c in call.tool_calls] != [(c.name, c.arguments) for c in _PROBE.tool_calls]:
             raise self._refuse(
                 f"a tool call does not survive rendering and reading (read back: {call})",
