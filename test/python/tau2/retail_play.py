@@ -1,7 +1,10 @@
-"""What the retail tests share."""
+"""What the tests of retail and airline share."""
 
 from __future__ import annotations
 
+import json
+import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,3 +37,25 @@ def package_messages(transcript: tuple[Message, ...], invalid: frozenset[str] = 
         elif m.role == "tool" and m.tool_call_id not in invalid:
             out.append(ToolMessage(id=m.tool_call_id, role="tool", content=m.content, error=m.is_error))
     return out
+
+
+def small_base(database: Any, task: Any, messages: list[Any]) -> bytes:
+    """The pickled part of a database that a run and its task's gold can meet, for the package's evaluator: it makes and
+    hashes two databases a run, which takes a second with whole ones. In it are the entities whose key is in messages or
+    gold, with their owners, all products, and where the run searched for flights those from and to the airports asked
+    for. Where a tool would answer otherwise than it did in the run, the evaluator's replay refuses the run."""
+    gold = [(action.name, action.arguments) for action in task.evaluation_criteria.actions or ()]
+    text = json.dumps([gold, [message.model_dump(mode="json") for message in messages]])
+    named = set(re.findall(r"#?\w+", text))
+    entities = [(key, entity) for _, table in database for key, entity in table.items()]
+    named |= {entity.user_id for key, entity in entities if key in named and "user_id" in vars(entity)}
+    calls = [call for m in messages for call in getattr(m, "tool_calls", None) or ()]
+    asked = [call.arguments for call in calls if call.name.startswith("search_")]
+    ends = {airport for arguments in asked for airport in (arguments.get("origin"), arguments.get("destination"))}
+
+    def met(table: str, key: str, entity: Any) -> bool:
+        flies = table == "flights" and bool(ends & {entity.origin, entity.destination})
+        return table == "products" or key in named or flies
+
+    tables = {name: {key: e for key, e in table.items() if met(name, key, e)} for name, table in database}
+    return pickle.dumps(type(database).model_construct(**tables))

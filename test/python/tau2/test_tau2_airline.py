@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import math
+import pickle
 import random
 import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from retail_play import package_messages
+from retail_play import package_messages, small_base
 from sinkflex.envs import DualControlEnv
 from sinkflex.envs.conversation import AgentAction, Message, ToolCall
 from sinkflex.envs.tau2.airline import rules
@@ -20,6 +20,7 @@ from sinkflex.envs.tau2.airline.speech import first_person, statements
 from sinkflex.envs.tau2.airline.wishes import Wish, wishes
 
 ALL = [str(n) for n in range(50)]
+RANDOM_RUNS = 200
 AGAINST_POLICY = ["2", "7", "9", "14", "27", "29", "33", "37", "38", "39", "44"]
 """Gold breaks the policy, or (14) wants another sum told than it charges: an agent that keeps to the policy fails."""
 NOTHING = ["0", "1", "4", "5", "6", "10", "13", "26", "28", "31", "34", "36", "41", "43", "45", "46", "47", "48", "49"]
@@ -51,33 +52,31 @@ def play(env: DualControlEnv, task_id: str, agent: Any, seed: int = 0) -> tuple[
 @pytest.fixture(scope="module")
 def oracle(airline: Any) -> Any:
     """The package's components and their product over the task's basis."""
-    import pickle
-
     from tau2.domains.airline.environment import get_environment
     from tau2.evaluator.evaluator_communicate import CommunicateEvaluator
     from tau2.evaluator.evaluator_env import EnvironmentEvaluator
 
-    base = pickle.dumps(airline.package.database)
+    def evaluate(task: Any, messages: list[Any], whole: bool = False) -> tuple[dict[str, float], float]:
+        database = airline.package.database
+        base = pickle.dumps(database) if whole else small_base(database, task, messages)
 
-    def evaluate(task: Any, messages: list[Any]) -> tuple[dict[str, float], float]:
         def environment(solo_mode: bool = False) -> Any:
             return get_environment(db=pickle.loads(base), solo_mode=solo_mode)
 
-        # The evaluator builds two whole databases: with the collector running that takes several times as long.
-        gc.disable()
         parts = {
             "DB": EnvironmentEvaluator.calculate_reward(environment, task, messages).db_check.db_reward,
             "COMMUNICATE": CommunicateEvaluator.calculate_reward(task, messages).reward,
         }
-        gc.enable()
         return parts, math.prod(parts[kind.value] for kind in task.evaluation_criteria.reward_basis)
 
     return evaluate
 
 
-def assert_equal_to_oracle(env: DualControlEnv, oracle: Any, invalid: frozenset[str] = frozenset()) -> None:
+def assert_equal_to_oracle(
+    env: DualControlEnv, oracle: Any, invalid: frozenset[str] = frozenset(), whole: bool = False
+) -> None:
     ours = env.domain.score(env.task, env.state, env.transcript)
-    parts, reward = oracle(env.task.data, package_messages(env.transcript, invalid))
+    parts, reward = oracle(env.task.data, package_messages(env.transcript, invalid), whole)
     assert ({name: ours.parts[name] for name in parts}, ours.reward) == (parts, reward), env.render()
 
 
@@ -94,10 +93,9 @@ def test_gold_scores_1_on_every_task_and_nothing_scores_on_exactly_19(env: DualC
 @pytest.mark.parametrize("task_id", ["7", "14", "20"])
 def test_some_gold_runs_score_as_the_package_scores_them(task_id: str, env: DualControlEnv, oracle: Any) -> None:
     play(env, task_id, "gold")
-    assert_equal_to_oracle(env, oracle)
+    assert_equal_to_oracle(env, oracle, whole=True)
 
 
-@pytest.mark.slow
 def test_every_gold_run_scores_as_the_package_scores_it(env: DualControlEnv, oracle: Any) -> None:
     for task_id in ALL:
         play(env, task_id, "gold")
@@ -108,7 +106,7 @@ def test_every_gold_run_scores_as_the_package_scores_it(env: DualControlEnv, ora
 def test_random_runs_score_as_the_package_scores_them(env: DualControlEnv, oracle: Any) -> None:
     """Gold calls dropped, doubled and shuffled among random ones: runs that change the state and may nearly succeed."""
     changed = 0
-    for seed in range(60):
+    for seed in range(RANDOM_RUNS):
         rng = random.Random(seed)
         env.reset(seed=seed, options={"task_id": ALL[seed * 7 % 50]})
         stranger = env.domain.agent("random", env.task, seed)
@@ -124,7 +122,7 @@ def test_random_runs_score_as_the_package_scores_them(env: DualControlEnv, oracl
                 break
         changed += bool(env.domain.score(env.task, env.state, env.transcript).parts["DB"] == 0.0)
         assert_equal_to_oracle(env, oracle, frozenset(invalid))
-    assert 5 < changed < 55
+    assert 20 < changed < RANDOM_RUNS - 20
 
 
 def test_the_caller_speaks_in_the_first_person_and_leaks_neither_tools_nor_gold(

@@ -76,7 +76,8 @@ def oracle(domain: Any, task: Any, messages: list[Any]) -> tuple[dict[str, float
     from tau2.evaluator.evaluator_env import EnvironmentEvaluator
 
     def environment(solo_mode: bool = False) -> Any:
-        env = get_environment(solo_mode=solo_mode)
+        env = get_environment()
+        env.solo_mode = solo_mode  # set_solo_mode builds 43 tool schemas to compare their names: 30 ms
         env.tools.__class__ = domain.package.tools_type
         env.user_tools.default_vpn_details = domain.package.vpn_details.model_copy(deep=True)
         return env
