@@ -9,8 +9,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .request import Budget
+from sinkflex.refusal import Refusal
+
+from .request import Budget, Request
 from .results import Trial
+
+
+def priced(request: Request) -> Request:
+    """The request itself. Refusal for a budget in money that no cost could ever use up: a server is paid for and its
+    prices are not known."""
+    paid = request.agent.kind == "endpoint" or request.user.endpoint is not None or request.judge is not None
+    unknown = request.prices.prompt is None or request.prices.completion is None
+    if request.budget.money is not None and paid and unknown:
+        raise Refusal(
+            "SF-EVAL-REQUEST",
+            "A budget in money needs prices.",
+            why="Without them no cost is known, and the budget would end nothing.",
+            fix="Add --prices IN/OUT, dollars per million tokens, or give the budget in tokens.",
+            owner="env",
+            exit_code=2,
+        )
+    return request
 
 
 @dataclass(slots=True)

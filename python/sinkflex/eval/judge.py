@@ -14,6 +14,9 @@ from typing import Any
 
 from sinkflex.endpoint import ChatServer, ContextFull, Unanswered
 
+from .endpoint_player import count
+from .play import Usage
+from .request import Prices
 from .results import Trial
 
 COMPONENT = "NL_ASSERTION"
@@ -24,11 +27,15 @@ or false for each expectation, in their order, and nothing else."""
 _ARRAY = re.compile(r"\[[\s\w,]*\]")
 
 
-async def grade(judge: ChatServer, trial: Trial, assertions: Sequence[str]) -> None:
-    """Multiplies the judge's verdict (1 when every assertion is met) into the trial's reward."""
+async def grade(judge: ChatServer, trial: Trial, assertions: Sequence[str], prices: Prices) -> None:
+    """Multiplies the judge's verdict (1 when every assertion is met) into the trial's reward, and adds what it used to
+    the trial's tokens and cost."""
     reward = trial.reward
     try:
         answer = await judge.chat(_messages(trial.transcript, assertions), temperature=0.0, max_tokens=MAX_TOKENS)
+        usage = Usage(trial.tokens, trial.cost)
+        count(usage, answer, prices, "judge_")
+        trial.cost = usage.cost
         met = _verdicts(answer.text, len(assertions))
     except (Unanswered, ContextFull, ValueError) as error:
         trial.outcome, trial.owner, trial.reason = "infra_error", "reward", "judge"

@@ -29,8 +29,8 @@ Key = tuple[str, int]
 class Trial:
     """One finished trial. `reward` is None unless `outcome` is "scored"; `owner` and `error` say what failed instead.
 
-    `tokens` are prompt and completion tokens of the agent and, apart, of a user behind an endpoint; `cost` is None
-    where it is not known. `length_finishes` counts answers cut by max_new_tokens. `transcript` holds the conversation
+    `tokens` are prompt and completion tokens of the agent and, apart, of a user and a judge behind an endpoint; `cost`
+    is None where it is not known. `length_finishes` counts answers cut by max_new_tokens. `transcript`: the dialogue
     as messages {role, content, name, tool_call_id, tool_calls, is_error}.
     """
 

@@ -21,7 +21,7 @@ from sinkflex.envs.seeds import episode_seed
 from sinkflex.events import Events
 from sinkflex.refusal import Refusal
 
-from .budget import Purse
+from .budget import Purse, priced
 from .compare import compare_folders
 from .export import SIMULATIONS, simulations
 from .judge import grade
@@ -71,7 +71,7 @@ class Evaluation:
             return
         assertions = self.domain.assertions(self.domain.task(trial.task_id))
         if assertions and (trial.outcome == "scored" or trial.owner == "reward"):
-            await grade(self.server(self.request.judge, "JUDGE"), trial, assertions)
+            await grade(self.server(self.request.judge, "JUDGE"), trial, assertions, self.request.prices)
 
     def _llm_user(self) -> MakeUser:
         from .llm_user import LlmUser
@@ -124,7 +124,7 @@ def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
         base, candidate = (Path(raw["compare"][name]) for name in ("base", "candidate"))
         events.emit("eval_comparison", comparison=compare_folders(base, candidate))
         return 0
-    domain, request = load_domain(parse(raw))
+    domain, request = load_domain(priced(parse(raw)))
     ids = choose_tasks(domain, request)
     header = identity(request, facts(domain, request, ids))
     results = Results(request.results, header)

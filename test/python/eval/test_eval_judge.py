@@ -69,8 +69,11 @@ def test_what_is_dropped_is_counted_over_the_tasks_that_are_played(tmp_path: Pat
 def test_the_judge_s_verdict_is_multiplied_into_the_reward(tmp_path: Path) -> None:
     verdicts = ["I think: [true, true]", "[true, false]"]
     with serve(lambda asked, n: says(verdicts[n])) as stub:
-        _, events = run(request(tmp_path, judge={"url": stub.url, "model": "j"}, concurrency=1))
+        prices = {"prompt": 1e6, "completion": 2e6}  # of one token each
+        _, events = run(request(tmp_path, judge={"url": stub.url, "model": "j"}, concurrency=1, prices=prices))
     got = report_of(events)
+    assert got["tokens"]["judge_prompt"] > 0 and set(got["tokens"]) == {"judge_prompt", "judge_completion"}
+    assert got["cost"] == got["tokens"]["judge_prompt"] + 2 * got["tokens"]["judge_completion"]
     assert (got["score_mode"], got["mean"], got["components"]["NL_ASSERTION"]) == ("official", 0.5, 0.5)
     asked = stub.requests[0]["messages"][1]["content"]
     assert "1. The agent is kind.\n2. The agent is brief." in asked and "user: " in asked

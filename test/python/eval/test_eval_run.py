@@ -230,7 +230,8 @@ def test_B137_a_budget_that_is_used_up_ends_the_run_as_incomplete(
 
     monkeypatch.setattr(runner, "make_player", lambda evaluation: lambda job, task, info: Costs())
     agent = {"kind": "endpoint", "url": "http://nowhere", "model": "m"}
-    request = raw(tmp_path, tasks=20, trials=1, concurrency=4, budget={"money": 1.0}, agent=agent)
+    limits = {"budget": {"money": 1.0}, "prices": {"prompt": 1.0, "completion": 1.0}}
+    request = raw(tmp_path, tasks=20, trials=1, concurrency=4, agent=agent, **limits)
     code, events = run(request)
     got = report_of(events)
     assert code == 1 and got["complete"] is False
