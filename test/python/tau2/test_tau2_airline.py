@@ -175,6 +175,18 @@ def test_the_expert_writes_nothing_that_the_caller_has_not_agreed_to(env: DualCo
             assert not writing & set(calls) or said.startswith("Yes"), env.render()
 
 
+@pytest.mark.parametrize("answer", ["No, that is not what I asked for.", "How much is it?", "Yes, please."])
+def test_the_expert_writes_after_a_yes_only(answer: str, env: DualControlEnv, airline: Any) -> None:
+    observation, _ = env.reset(seed=0, options={"task_id": "42"})
+    agent = airline.agent("expert", env.task, 0)
+    action = agent.act(observation)
+    while "(yes/no)" not in action.text:
+        observation, *_ = env.step(action)
+        action = agent.act(observation)
+    calls = agent.act((Message("user", answer),)).tool_calls
+    assert [call.name for call in calls] == (["cancel_reservation"] if answer.startswith("Yes") else [])
+
+
 def test_the_questions_hold_for_this_data_and_none_contains_its_answer(airline: Any) -> None:
     told = {i: airline.task(i).data.evaluation_criteria.communicate_info for i in ALL}
     assert {i for i in ALL if told[i]} == set(QUESTIONS)
