@@ -225,6 +225,23 @@ def test_the_caller_stays_until_the_write_it_confirmed_is_done(env: DualControlE
     assert info["reason"] == "user_gave_up"
 
 
+def test_the_caller_says_what_it_is_asked_and_gives_up_where_nothing_happens(env: DualControlEnv) -> None:
+    env.reset(seed=0, options={"task_id": "20"})
+    for words, answer in (
+        ("May I have your user id?", "My user id is mia_li_3668."),
+        ("Which payment method should I use?", "then with my Visa card ending in 7447."),
+        ("Would you like travel insurance?", "no travel insurance."),
+        ("How many bags will you check?", "I want 3 checked bags"),
+        ("What is the reason for your trip?", "I just changed my mind."),
+    ):
+        observation, *_ = env.step(AgentAction(text=words))
+        assert answer in observation[-1].content
+    for turn in range(5):
+        *_, terminated, _, info = env.step(AgentAction(text="I am looking into it."))
+        assert terminated == (turn == 4)
+    assert info["reason"] == "user_gave_up"
+
+
 @pytest.mark.parametrize(
     ("task_id", "plan"),
     [

@@ -111,7 +111,8 @@ class Caller:
             return self._lose_patience(f"Is there really no way? {self._details(wish)}")
         if mind.confirmed:
             return self._lose_patience("Okay. Please tell me when it is done.")
-        return self._lose_patience(self._details(wish))
+        details = self._details(wish)
+        return self._repeat("details", details) if "?" in text else self._lose_patience(details)
 
     def _about_question(self, question: Question, text: str) -> UserTurn:
         if IDENTITY.search(text):
