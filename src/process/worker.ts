@@ -118,6 +118,7 @@ export class Worker {
 
   /** Cuts the pipe once it has been empty for a while. What is buffered waits for its reader, however slow. */
   #drain(): void {
+    if (this.#events.closed) return; // its `close` has been: nothing would end the timer before it fires
     let taken = -1;
     const timer = setInterval(() => {
       const quiet = this.#events.readableLength === 0 && taken === this.#bytes;
