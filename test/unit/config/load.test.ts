@@ -171,6 +171,23 @@ describe("public cases", () => {
     const noConfig = problemOf(SMALLEST.replace("preset: tiny-gpt-oss", `path: ${folder}`));
     expect(noConfig.what).toMatch(/no config\.json/);
   });
+
+  it("model.path may be a GGUF file, or a hub id where no path can be meant", async () => {
+    const modelOf = async (path: string) =>
+      (await loadConfig(written(SMALLEST.replace("preset: tiny-gpt-oss", `path: ${path}`), "c/c.yaml"))).config.model;
+    mkdirSync(join(folder, "c", "checkpoints"), { recursive: true });
+    writeFileSync(join(folder, "c", "small.gguf"), "GGUF\u0003");
+    writeFileSync(join(folder, "c", "notes.gguf"), "not that");
+    expect((await modelOf("small.gguf")).path).toBe(join(folder, "c", "small.gguf"));
+    expect((await modelOf("org/small-0.5B")).path).toBe("org/small-0.5B");
+    const refused = async (path: string) =>
+      (await modelOf(path).catch((error) => error.problems[0])) as { what: string };
+    expect((await refused("notes.gguf")).what).toMatch(/is a file, and not a GGUF file: .*notes\.gguf$/);
+    // Each of these is a path that is wrong, and no model of a hub.
+    for (const path of ["checkpoints/step-9", "./org/small", "org/small.gguf", "a/b/c", "small"]) {
+      expect((await refused(path)).what).toMatch(/neither a folder nor a file/);
+    }
+  });
 });
 
 describe("syntax", () => {
