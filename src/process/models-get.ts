@@ -85,10 +85,10 @@ export async function getFromHub(name: string, { python, report, typed }: Gettin
     return await untilStopped(
       () => report.note("Stopping; what has come stays in the hub client's cache."),
       async (signal) => {
-        const { stage, note } = report;
+        const { stage, detail, note } = report;
         const { folder, license } = await askWorker(
           { action: "fetch", name },
-          { python, dir, log, signal, note, stage: (text) => stage(text[0]?.toUpperCase() + text.slice(1)) },
+          { python, dir, log, signal, detail, note, stage: (text) => stage(text[0]?.toUpperCase() + text.slice(1)) },
         );
         report.end(true);
         return { folder, got: true, license: license ?? null };
@@ -184,5 +184,5 @@ async function convert(
   } as const;
   const stage = (text: string) => report.stage(`Converting: ${text}`);
   const dir = join(folder, "tmp");
-  await askWorker(request, { python, dir, log, signal, stage, note: report.note });
+  await askWorker(request, { python, dir, log, signal, stage, detail: report.detail, note: report.note });
 }

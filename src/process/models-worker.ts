@@ -5,7 +5,7 @@ import { EXIT, UserError } from "../errors.js";
 import type { Event, EventOf } from "../protocol/events.js";
 import type { Standing } from "../run/state.js";
 import { failureOf } from "./ending.js";
-import { Stopped } from "./install.js";
+import { Stopped, sizeText } from "./install.js";
 import { startWorker } from "./start.js";
 import { supervise } from "./supervise.js";
 
@@ -31,6 +31,8 @@ interface Asking {
   signal: AbortSignal;
   /** What the worker is doing now. */
   stage(text: string): void;
+  /** How it goes on with that. */
+  detail(text: string): void;
   /** A sentence that stays. */
   note(text: string): void;
 }
@@ -59,6 +61,7 @@ export async function askWorker(request: ModelRequest, asking: Asking): Promise<
       lines: () => {},
       event(_, event) {
         if (event.type === "phase" && event.detail) asking.stage(event.detail);
+        if (event.type === "beat") asking.detail(event.rss_bytes ? `${sizeText(event.rss_bytes)} of memory` : "");
         if (event.type === "warn") asking.note(event.what);
       },
       stoppedBy: () => (signal.aborted ? "SIGTERM" : null),
