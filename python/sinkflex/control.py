@@ -4,6 +4,7 @@ Idea: one daemon thread waits for standard input and for signals at the C level 
 even while the main thread is inside a long torch call.
 
     {"type": "stop"}    finish the step, write a checkpoint, exit 130          (also the first SIGINT)
+    {"type": "say"}     `text` is a line that a person typed: the answer to an event `ask`
     end of input        the parent is gone: the process and its group are gone GRACE_SECONDS later
     SIGTERM, SIGHUP     `Terminated` is raised in the main thread; exit 128 + signal at the latest GRACE_SECONDS later
     second SIGINT       the same with exit 130
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import select
 import signal
 import sys
@@ -45,6 +47,7 @@ class Control:
         self._fd = fd
         self._grace = grace
         self._stop = threading.Event()
+        self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # reentrant: signal handlers put into it
         self._finished = threading.Event()
         self._orphaned = threading.Event()
         self._interrupts = 0
@@ -57,6 +60,11 @@ class Control:
 
     def request_stop(self) -> None:
         self._stop.set()
+        self._said.put(None)
+
+    def next_line(self) -> str | None:
+        """Waits for the next line that a person typed; None once a stop was asked for. Signals are still obeyed."""
+        return None if self.stop_requested else self._said.get()
 
     def start(self) -> None:
         """Install the signal handlers and start the thread. Main thread only."""
@@ -80,7 +88,7 @@ class Control:
         if self._finished.is_set() or self._orphaned.is_set():
             return
         self._orphaned.set()
-        self._stop.set()
+        self.request_stop()
         _note("the command line is gone; the worker ends")
         self._after_grace(_end_group)
 
@@ -88,7 +96,7 @@ class Control:
         if number == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts == 1:
-                self._stop.set()
+                self.request_stop()
                 return
         if not self._terminated:  # once: a second signal must not cut short the telling of the end
             self._terminated = True
@@ -122,10 +130,13 @@ class Control:
             message = json.loads(line)
         except ValueError:
             message = None
-        if isinstance(message, dict) and message.get("type") == "stop":
-            self._stop.set()
-        else:
-            _note(f"control line not understood and ignored: {line[:200]!r}")
+        match message:
+            case {"type": "stop"}:
+                self.request_stop()
+            case {"type": "say", "text": str(text)}:
+                self._said.put(text)
+            case _:
+                _note(f"control line not understood and ignored: {line[:200]!r}")
 
     def _after_grace(self, end: Callable[..., object], *arguments: int) -> None:
         def wait() -> None:

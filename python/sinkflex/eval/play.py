@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sinkflex.envs.conversation import AgentAction, Message, Observation
 from sinkflex.envs.deadline import deadline
@@ -26,7 +26,8 @@ Watch = Callable[[str, int, str | None], None]
 @dataclass(frozen=True, slots=True)
 class TrialJob:
     """One trial to play. `attempts` counts earlier attempts that ended in a fault. `user_waits`: the user answers
-    asynchronously."""
+    asynchronously. `person`: the side, "user" or "agent", that a person plays; their time is not limited, and the limit
+    holds for each answer of the others."""
 
     task_id: str
     trial: int
@@ -35,6 +36,7 @@ class TrialJob:
     timeout_s: float
     attempts: int = 0
     user_waits: bool = False
+    person: str | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +57,10 @@ class AgentFault(Exception):
         self.reason = reason
 
 
+class Stopped(BaseException):
+    """Asked to stop: the trial is dropped, not recorded. Not an `Exception`: an environment makes a fault of those."""
+
+
 class ContextOverflow(Exception):
     """The conversation no longer fits the agent: truncated, as a limit of the agent's own, and not a fault."""
 
@@ -65,6 +71,13 @@ class Player(Protocol):
     usage: Usage
 
     async def act(self, observation: Observation) -> AgentAction: ...
+
+
+@runtime_checkable
+class Sees(Protocol):
+    """A player that wants to see how the trial ended: called with the last observation."""
+
+    def see(self, observation: Observation) -> None: ...
 
 
 class Scripted:
@@ -83,17 +96,20 @@ async def play(env: Any, job: TrialJob, player: Callable[[Any, dict[str, Any]], 
     """The finished trial. `player(task, info)` is called after the reset, with what an agent may see."""
     started = time.monotonic()
 
-    def left() -> float:
+    def left(whom: str) -> float | None:
+        """Seconds that the trial waits for somebody."""
+        if job.person is not None:
+            return None if whom == job.person else job.timeout_s
         return job.timeout_s - (time.monotonic() - started)
 
     trial = Trial(job.task_id, job.trial, job.seed, attempts=job.attempts + 1)
     options = {"task_id": job.task_id}
     try:
         if job.user_waits:
-            async with asyncio.timeout(left()):
+            async with asyncio.timeout(left("user")):
                 observation, info = await env.areset(seed=job.seed, options=options)
         else:
-            with deadline(left()):
+            with deadline(left("user")):
                 observation, info = env.reset(seed=job.seed, options=options)
     except TimeoutError:
         _fault(trial, "user", f"the user did not answer within the trial's {job.timeout_s:g} s", "timeout")
@@ -106,7 +122,7 @@ async def play(env: Any, job: TrialJob, player: Callable[[Any, dict[str, Any]], 
     while True:
         watch("waiting", trial.turns, "agent")
         try:
-            async with asyncio.timeout(left()):
+            async with asyncio.timeout(left("agent")):
                 action = await agent.act(observation)
         except TimeoutError:
             _fault(trial, "engine", f"the agent did not answer within the trial's {job.timeout_s:g} s", "timeout")
@@ -120,17 +136,19 @@ async def play(env: Any, job: TrialJob, player: Callable[[Any, dict[str, Any]], 
         try:
             if job.user_waits:
                 watch("waiting", trial.turns, "user")
-                async with asyncio.timeout(left()):
+                async with asyncio.timeout(left("user")):
                     observation, reward, terminated, truncated, info = await env.astep(action)
             else:
                 watch("waiting", trial.turns, "environment")
-                with deadline(left()):
+                with deadline(left("user")):
                     observation, reward, terminated, truncated, info = env.step(action)
         except TimeoutError:
             _fault(trial, "user", f"the user did not answer within the trial's {job.timeout_s:g} s", "timeout")
             break
         _count(trial, action, info)
         if terminated or truncated:
+            if isinstance(agent, Sees):
+                agent.see(observation)
             _scored(trial, float(reward), terminated, truncated, info)
             break
     return _finished(trial, env, agent.usage, started)

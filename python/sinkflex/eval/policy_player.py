@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sinkflex import envs
 from sinkflex.kernels import api
 from sinkflex.policy.model import Policy, load_policy
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings
 from sinkflex.rollout.trajectory import Trajectory
 
-from .play import TrialJob, as_json
+from .play import Stopped, TrialJob, as_json
 from .results import Trial
 
 if TYPE_CHECKING:
@@ -51,8 +52,15 @@ def play_policy(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
         EpisodeJob(name, job.task_id, job.split, index, job.trial, job.seed)
         for index, (name, job) in enumerate(by_id.items())
     ]
+    # A person has one conversation at a time; the collector begins all that it is given at once.
+    together = [episodes] if evaluation.person is None else [[episode] for episode in episodes]
     try:
-        collector.collect(episodes)
+        for some in together:
+            if evaluation.person is not None:
+                evaluation.begin(by_id[some[0].id])
+            collector.collect(some)
+    except Stopped:
+        return "stop"
     except _Ended as ended:
         return str(ended) if len(evaluation.results.trials) < evaluation.plan["total"] else None
     return None
@@ -73,7 +81,7 @@ def _load(evaluation: Evaluation) -> Policy:
 
 def _check_prompt(evaluation: Evaluation, policy: Policy) -> None:
     """A model that cannot spell this suite (a checkpoint of another vocabulary) is refused before the first trial."""
-    env = evaluation.make_env()
+    env = envs.DualControlEnv(evaluation.domain, split=evaluation.request.split)  # nobody else's user is asked
     first = evaluation.domain.task_ids(evaluation.request.split)[0]
     observation, info = env.reset(seed=0, options={"task_id": first})
     text = info["policy_text"] if evaluation.request.system_prompt else None

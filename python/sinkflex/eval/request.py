@@ -95,6 +95,11 @@ class Request:
     system_prompt: bool
     command: str
 
+    @property
+    def person(self) -> Literal["user", "agent"] | None:
+        """The side that a person at the terminal plays."""
+        return "agent" if self.agent.kind == "human" else "user" if self.user.kind == "human" else None
+
 
 DEFAULTS: Mapping[str, Any] = {
     "temperature": 0.0,

@@ -24,8 +24,9 @@ from sinkflex.refusal import Refusal
 from .budget import Purse, priced
 from .compare import compare_folders
 from .export import SIMULATIONS, simulations
+from .human import HumanAgent, HumanUser, Person
 from .judge import grade
-from .play import Player, Scripted, TrialJob, play
+from .play import Player, Scripted, Stopped, TrialJob, play
 from .report import report
 from .request import Endpoint, Request, identity, parse
 from .results import REQUEST, Results, Trial
@@ -42,6 +43,7 @@ class Evaluation:
     events: Events
     control: Control
     plan: dict[str, Any]
+    person: Person | None = None
     purse: Purse = field(default_factory=Purse)
     servers: dict[Endpoint, Any] = field(default_factory=dict)
 
@@ -53,7 +55,7 @@ class Evaluation:
             user=request.user.kind,
             max_turns=request.max_turns,
             max_errors=request.max_errors,
-            make_user=self._llm_user() if request.user.kind == "llm" else None,
+            make_user=self._make_user(),
         )
 
     def server(self, at: Endpoint, role: str) -> Any:
@@ -73,10 +75,15 @@ class Evaluation:
         if assertions and (trial.outcome == "scored" or trial.owner == "reward"):
             await grade(self.server(self.request.judge, "JUDGE"), trial, assertions, self.request.prices)
 
-    def _llm_user(self) -> MakeUser:
+    def _make_user(self) -> MakeUser | None:
+        """A user from outside the domain, None where the domain has it."""
+        request, domain, person = self.request, self.domain, self.person
+        if request.user.kind == "human" and person is not None:
+            return lambda task, seed: HumanUser(person, domain.scenario(task), domain.greeting(), domain.user_tools)
+        if request.user.kind != "llm":
+            return None
         from .llm_user import LlmUser
 
-        request, domain = self.request, self.domain
         if request.user.endpoint is None:
             fix = "Name one with --user-endpoint URL --user-model NAME."
             raise refuse("SF-EVAL-USER", "A user that is a language model needs an endpoint", fix, 2)
@@ -90,6 +97,11 @@ class Evaluation:
             temperature=request.temperature,
             prices=request.prices,
         )
+
+    def begin(self, job: TrialJob) -> None:
+        if self.person is not None:
+            self.person.job = job
+        self.events.emit("trial", kind="started", task_id=job.task_id, trial=job.trial, turn=0, waiting_for="agent")
 
     def finished(self, trial: Trial) -> None:
         """One more trial: on the disk first, then told."""
@@ -131,6 +143,8 @@ def evaluate(raw: Mapping[str, Any], events: Events, control: Control) -> int:
     results.write(REQUEST, raw)
     try:
         evaluation = Evaluation(request, domain, results, events, control, what_is_known(domain, request, ids))
+        if (side := request.person) is not None:
+            evaluation.person = Person(events, control, side)
         jobs = list(_missing(evaluation, ids))
         evaluation.plan["done_before"] = evaluation.plan["total"] - len(jobs)
         seat = None if request.agent.kind in ("model", "checkpoint") else make_player(evaluation)
@@ -161,7 +175,7 @@ def _missing(evaluation: Evaluation, ids: Sequence[str]) -> Iterator[TrialJob]:
             seed = episode_seed(request.seed, f"eval/{request.split}/{task_id}", k)
             attempts = before.attempts if before is not None else 0
             waits = request.user.kind == "llm"
-            yield TrialJob(task_id, k, seed, request.split, request.trial_timeout_s, attempts, waits)
+            yield TrialJob(task_id, k, seed, request.split, request.trial_timeout_s, attempts, waits, request.person)
 
 
 def _play_all(evaluation: Evaluation, jobs: Sequence[TrialJob], seat: MakePlayer | None) -> str | None:
@@ -188,6 +202,8 @@ def make_player(evaluation: Evaluation) -> MakePlayer:
             seed=job.seed,
             prices=request.prices,
         )
+    if (person := evaluation.person) is not None and request.agent.kind == "human":
+        return lambda job, task, info: HumanAgent(person, domain)
     name = request.agent.name
     if request.agent.kind != "scripted" or name is None:
         fix = "Use --agent, --model, --checkpoint or --endpoint."
@@ -212,7 +228,7 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
             if reason is not None:
                 ended.append(reason)
                 return
-            _started(evaluation, job)
+            evaluation.begin(job)
             ungraded = evaluation.results.trials.get((job.task_id, job.trial))
             if ungraded is not None and ungraded.owner == "reward" and ungraded.reason == "judge":
                 ungraded.attempts += 1
@@ -223,7 +239,7 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
 
             def watch(kind: str, turn: int, whom: str | None, job: TrialJob = job) -> None:
                 if evaluation.control.stop_requested:
-                    raise _Stopped
+                    raise Stopped
                 if evaluation.request.agent.kind == "endpoint" or job.user_waits:
                     evaluation.events.emit(
                         "trial", kind=kind, task_id=job.task_id, trial=job.trial, turn=turn, waiting_for=whom
@@ -231,7 +247,7 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
 
             try:
                 trial = await play(env, job, functools.partial(player, job), watch)
-            except _Stopped:
+            except Stopped:
                 ended.append("stop")
                 return
             finally:
@@ -253,17 +269,11 @@ async def _play_concurrently(evaluation: Evaluation, jobs: Sequence[TrialJob], p
 
 
 def at_once(request: Request) -> int:
-    """How many trials are under way together: one where nobody is waited for."""
+    """How many trials are under way together: one where nobody is waited for, and one where a person takes part."""
+    if request.person is not None:
+        return 1
     waits = request.agent.kind != "scripted" or request.user.kind == "llm"
     return request.concurrency if waits else 1
-
-
-class _Stopped(Exception):
-    """Asked to stop between two turns: the trial is dropped, not recorded."""
-
-
-def _started(evaluation: Evaluation, job: TrialJob) -> None:
-    evaluation.events.emit("trial", kind="started", task_id=job.task_id, trial=job.trial, turn=0, waiting_for="agent")
 
 
 def _told(header: Mapping[str, Any]) -> dict[str, Any]:

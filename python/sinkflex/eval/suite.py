@@ -44,7 +44,7 @@ def load_domain(request: Request) -> tuple[Any, Request]:
     if getattr(domain, "solo", False) and request.user.kind == "scripted":
         # Nobody plays a user there: the report must not say that a script does.
         request = replace(request, user=replace(request.user, kind="solo"))
-    kinds = (*getattr(domain, "user_kinds", ("scripted",)), *(("llm",) if hasattr(domain, "scenario") else ()))
+    kinds = (*getattr(domain, "user_kinds", ("scripted",)), *(("llm", "human") if hasattr(domain, "scenario") else ()))
     if request.user.kind not in kinds:
         raise refuse(
             "SF-EVAL-USER", f"{request.suite} has no user {request.user.kind!r}", f"It has {', '.join(kinds)}.", 2
