@@ -1,4 +1,4 @@
-"""`sinkflex models get` in the worker: convert a GGUF file, or fetch a model from a hub (policy/gguf.py, policy/hub.py).
+"""`sinkflex models get` in the worker: convert a GGUF file or fetch a model from a hub (policy/gguf.py, policy/hub.py).
 
 The request is JSON: {"action": "convert", "file", "sha256", "folder", "template", "source"} or {"action": "fetch",
 "name"}. `template` is "chatml" for ours, null for the file's own; `folder` is where the caller wants it, to be named as

@@ -35,7 +35,9 @@ const env = z.strictObject({
     .min(1)
     .nullable()
     .default(null)
-    .describe("Ids of the only tasks to train on; null is every task of the split."),
+    .describe(
+      "Ids of the only tasks to train on; null is every task of the split but those that reward doing nothing.",
+    ),
   system_prompt: z
     .enum(["full", "none"])
     .optional()

@@ -339,14 +339,14 @@ def test_it_never_leaves_while_a_confirmed_write_is_pending(customer: Any) -> No
     user = customer("0")
     user.open()
     assert say(user, WHO, asks(PLAN_0)).text.startswith("Yes")
-    assert not say(user, "One moment please.").stop
+    assert not any(say(user, "One moment please.").stop for _ in range(20))
     assert not say(user, ANYTHING).stop
     done = say(user, "The exchange for your order has been requested. " + ANYTHING)
     assert (done.stop, done.reason) == (True, "user_stop")
 
 
 def test_no_done_means_no_goodbye_in_any_task(play: Play, env: DualControlEnv) -> None:
-    """An agent that gets every yes and never writes or reports: the customer does not leave content."""
+    """An agent that gets every yes and never writes or reports: the customer does not leave, least of all content."""
 
     class AllTalk:
         def __init__(self, gold: Any) -> None:
@@ -362,7 +362,9 @@ def test_no_done_means_no_goodbye_in_any_task(play: Play, env: DualControlEnv) -
         wishes = topics(env.domain.package, env.domain.task(task_id).data)
         if any(isinstance(topic, Wish) and not topic.refused for topic in wishes):
             reward, info = play(task_id, AllTalk(env.domain.agent("gold", env.domain.task(task_id), 0)))
-            assert (reward, info["reason"]) == (0.0, "user_gave_up"), (task_id, env.render())
+            assert reward == 0.0 and info["reason"] in ("max_turns", "user_gave_up"), (task_id, env.render())
+            if info["reason"] == "user_gave_up":
+                assert not env.user.mind.confirmed, (task_id, env.render())
 
 
 def test_it_gives_up_after_refusals_and_useless_turns(customer: Any) -> None:

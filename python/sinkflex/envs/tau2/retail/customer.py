@@ -93,6 +93,7 @@ class Customer:
         if heard.slots:
             return self._answer(wish, heard.slots)
         if heard.refuses:
+            mind.confirmed = False  # what was refused is no longer pending
             return self._lose_patience(f"Please try again. {speech.details(wish)}")
         if mind.confirmed:
             return self._lose_patience("Okay. Please tell me when it is done.")
@@ -215,7 +216,8 @@ class Customer:
         return UserTurn(words) if self.mind.answered[what] <= REPEATS else self._lose_patience(words)
 
     def _lose_patience(self, words: str) -> UserTurn:
-        self.mind.patience -= 1
+        """Nothing is lost while a write that was confirmed is pending: the customer stays for it."""
+        self.mind.patience -= not self.mind.confirmed
         if self.mind.patience > 0:
             return UserTurn(words)
         return UserTurn("This is not getting me anywhere. Goodbye.", stop=True, reason="user_gave_up")
