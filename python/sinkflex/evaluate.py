@@ -93,7 +93,8 @@ def evaluate_policy(
     """The first `tasks` tasks of `split`, `trials` times each, sampled at the settings' temperature (0: greedy)."""
     ids = list(domain.task_ids(split)[:tasks])
     jobs = eval_jobs(ids, split, step, trials, seed)
-    trajectories = Collector(policy, make_env, settings, on_episode).collect(jobs)
+    with policy.rollout_weights():
+        trajectories = Collector(policy, make_env, settings, on_episode).collect(jobs)
     return Evaluation(
         suite, split, "policy", len(ids), trials, settings.temperature == 0, domain.score_mode, trajectories
     )

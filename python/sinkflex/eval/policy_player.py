@@ -55,10 +55,11 @@ def play_policy(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
     # A person has one conversation at a time; the collector begins all that it is given at once.
     together = [episodes] if evaluation.person is None else [[episode] for episode in episodes]
     try:
-        for some in together:
-            if evaluation.person is not None:
-                evaluation.begin(by_id[some[0].id])
-            collector.collect(some)
+        with policy.rollout_weights():
+            for some in together:
+                if evaluation.person is not None:
+                    evaluation.begin(by_id[some[0].id])
+                collector.collect(some)
     except Stopped:
         return "stop"
     except _Ended as ended:

@@ -7,9 +7,11 @@ embedding (untied), which is what lets it copy ids early.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +27,9 @@ from .fit import refuse_unfit
 from .template import TemplateFormat
 from .tokenizer import build_bpe_tokenizer, build_word_tokenizer, word_list
 
+if TYPE_CHECKING:
+    from .adapter import Adapter
+
 HEAD_ROWS = 16384
 """Rows of a half-precision output head that are widened at a time."""
 
@@ -34,7 +39,7 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # 
 @dataclass(slots=True)
 class Policy:
     """`model` is a transformers CausalLM whose attention runs through `sinkflex.kernels.api`; `version` counts the
-    optimiser updates behind its weights."""
+    optimiser updates behind its weights. With an `adapter` nothing else of the model is trained."""
 
     model: Any
     tokenizer: Any
@@ -42,6 +47,13 @@ class Policy:
     name: str
     impl: str
     version: int = 0
+    adapter: Adapter | None = None
+
+    @contextmanager
+    def rollout_weights(self) -> Iterator[None]:
+        """Around every collection: the model computes the same inside, faster. No training inside."""
+        with self.adapter.merged() if self.adapter is not None and self.adapter.merges else nullcontext():
+            yield
 
     @property
     def device(self) -> torch.device:
@@ -138,17 +150,21 @@ def build_tiny(domain: Any, *, impl: str, seed: int, max_positions: int) -> Poli
 
 
 def load_policy(folder: Path, *, impl: str, dtype: torch.dtype = torch.float32) -> Policy:
-    """Any local transformers checkpoint with its own tokenizer and template. Refuses a folder that lacks a part."""
-    _check_folder(folder)
+    """Any local transformers checkpoint with its own tokenizer and template, or an adapter that peft wrote, with the
+    base model that it names. Refuses a folder that lacks a part."""
+    base, words = base_folder(folder), folder
+    _check_folder(base)
+    if base != folder and not (folder / "tokenizer.json").is_file():
+        words = base
     try:
-        AutoConfig.from_pretrained(folder, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        AutoConfig.from_pretrained(base, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(words, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, local_files_only=True)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise Refusal(
             code="SF-MODEL-LOAD",
             owner="policy",
-            what=f"the model in {folder} cannot be loaded",
+            what=f"the model in {base} cannot be loaded",
             why=str(error).strip().splitlines()[0],
             fix="check that it is a complete transformers checkpoint",
             exit_code=2,
@@ -159,14 +175,27 @@ def load_policy(folder: Path, *, impl: str, dtype: torch.dtype = torch.float32) 
         raise Refusal(
             code="SF-MODEL-VOCABULARY",
             owner="policy",
-            what=f"the tokenizer in {folder} does not fit its model",
+            what=f"the tokenizer in {words} does not fit its model",
             why=f"it has {len(tokenizer)} ids, the embedding {embedded} rows",
             fix="use the tokenizer the model was trained with",
             exit_code=2,
         )
     policy = _ready(model, tokenizer, folder.name, impl)
     refuse_unfit(model, folder.name)
+    if base != folder:
+        from .adapter import load_adapter
+
+        policy.adapter = load_adapter(model, folder, base)
     return policy
+
+
+def base_folder(folder: Path) -> Path:
+    """Where the model's own weights are: `folder`, or the base of the adapter that it holds."""
+    if not (folder / "adapter_config.json").is_file():
+        return folder
+    from .adapter import base_of  # peft is loaded by those who need it
+
+    return base_of(folder)
 
 
 def _check_folder(folder: Path) -> None:

@@ -1,9 +1,10 @@
 """Checkpoints: complete or absent, and enough of them to go on bit for bit.
 
 A checkpoint is a folder checkpoints/step-NNNNNN of the run directory; the number counts finished training steps. It
-holds the model and tokenizer as transformers writes them, optimizer.pt, and trainer.json (`TrainerState`, random
-states, the size of every file). It is written beside its final place, flushed to the disk and renamed, so a folder
-of that name is whole unless the disk lost bytes, which the sizes tell. Order is by number, never by name or time.
+holds the model and tokenizer as transformers writes them (of a policy with an adapter the adapter as peft writes it,
+in the model's place), optimizer.pt, and trainer.json (`TrainerState`, random states, the size of every file). It is
+written beside its final place, flushed to the disk and renamed, so a folder of that name is whole unless the disk lost
+bytes, which the sizes tell. Order is by number, never by name or time.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -26,9 +27,13 @@ from safetensors.torch import load_model
 
 from sinkflex.refusal import Refusal
 
+if TYPE_CHECKING:
+    from sinkflex.policy.adapter import Adapter
+
 _NAME = re.compile(r"step-(\d{6,})")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_STATE, _OPTIMIZER, _WEIGHTS = "trainer.json", "optimizer.pt", "model.safetensors"
+_STATE, _OPTIMIZER = "trainer.json", "optimizer.pt"
+_WEIGHTS, _ADAPTER = "model.safetensors", "adapter_model.safetensors"
 
 
 class Savable(Protocol):
@@ -69,22 +74,25 @@ def save(
     model: torch.nn.Module,
     tokenizer: Savable | None,
     optimizer: torch.optim.Optimizer,
+    adapter: Adapter | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
 ) -> Saved:
     """Write the checkpoint of `state.step`, replacing one of that number from an earlier attempt.
 
+    With `adapter` its factors stand for the model, whose own weights are those of a folder that stays where it is.
     `generators` are random streams of the caller's own, saved by name beside Python's, NumPy's and torch's. A disk
     that is full is a `Refusal` (SF-DISK-FULL); what was half written is removed and every earlier checkpoint stays.
     """
     final = folder(run_dir, state.step)
     part = final.with_name(f".{final.name}.part-{os.getpid()}")
     part.parent.mkdir(parents=True, exist_ok=True)
-    needed = _estimate(model, optimizer)
+    held = [*model.parameters(), *model.buffers()] if adapter is None else adapter.tensors().values()
+    needed = _estimate(held, optimizer)
     if shutil.disk_usage(part.parent).free < needed:
         raise _disk_full(run_dir, final, needed, "too little space is free")
     try:
         part.mkdir()
-        _write(part, state, model, tokenizer, optimizer, generators or {})
+        _write(part, state, model if adapter is None else adapter, tokenizer, optimizer, generators or {})
         _publish(part, final)
     except Exception as error:
         if _is_full(error):
@@ -106,15 +114,25 @@ def read_state(path: Path) -> TrainerState:
         raise _unusable(path, f"its {_STATE} is of another version: {error}") from error
 
 
-def load(path: Path, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainerState:
-    """Fill `model` and `optimizer` from the checkpoint at `path`. Random states: see `restore_random`."""
+def load(
+    path: Path,
+    *,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    adapter: Adapter | None = None,
+) -> TrainerState:
+    """Fill `model`, or its `adapter`, and `optimizer` from the checkpoint at `path`. For random states there is
+    `restore_random`."""
     state = read_state(path)
     try:
-        load_model(model, str(path / _WEIGHTS))
+        if adapter is None:
+            load_model(model, str(path / _WEIGHTS))
+        else:
+            adapter.fill(path)
         if optimizer is not None:
             optimizer.load_state_dict(torch.load(path / _OPTIMIZER, map_location="cpu", weights_only=True))
         return state
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise _unusable(path, f"it does not fit this model or optimiser: {str(error)[:500]}") from error
 
 
@@ -183,13 +201,13 @@ def refuse_used(run_dir: Path) -> None:
 def _write(
     part: Path,
     state: TrainerState,
-    model: torch.nn.Module,
+    weights: Any,
     tokenizer: Savable | None,
     optimizer: torch.optim.Optimizer,
     generators: Mapping[str, torch.Generator],
 ) -> None:
-    saver: Any = model
-    saver.save_pretrained(str(part))
+    """`weights`: a model or an adapter, each of which writes its own files."""
+    weights.save_pretrained(str(part))
     if tokenizer is not None:
         tokenizer.save_pretrained(str(part))
     with open(part / _OPTIMIZER, "wb") as file:  # a file of our own: torch's hides the system's error
@@ -249,7 +267,7 @@ def _damage(path: Path) -> str | None:
     match = _NAME.fullmatch(path.name)
     if match and int(match[1]) != step:
         return f"{_STATE} says step {step}"
-    for name in (_WEIGHTS, _OPTIMIZER):
+    for name in (_WEIGHTS if _ADAPTER not in sizes else _ADAPTER, _OPTIMIZER):
         if name not in sizes:
             return f"{name} was never written"
     for name, size in sizes.items():
@@ -268,9 +286,9 @@ def _run_of(path: Path) -> str | None:
         return None
 
 
-def _estimate(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+def _estimate(weights: Iterable[torch.Tensor], optimizer: torch.optim.Optimizer) -> int:
     """Bytes that a checkpoint takes, generously: weights, optimiser state, a megabyte for the rest."""
-    tensors = [*model.parameters(), *model.buffers()]
+    tensors = list(weights)
     tensors += [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
     return sum(t.numel() * t.element_size() for t in tensors) + 2**20
 

@@ -16,7 +16,6 @@ Every random draw follows from (seed, step, place), so a resumed run continues b
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from . import checkpoint
 from .batch import rl_micro_batches, select, split
 from .guards import Update, UpdateGuard, ZeroVarianceWatch, check_infra_rate
 from .metrics import rollout_metrics, update_metrics
+from .reference import frozen_copy
 from .schedule import learning_rate, task_order
 from .setup import Setup, plan_fields, prepare
 from .update import Totals, policy_update
@@ -154,7 +154,9 @@ def _generate(loop: _Loop, step: int) -> list[Trajectory]:
         for i, place in enumerate(task_order((step - 1) * n, n, len(ids), seed=config.seed))
         for k in range(g)
     ]
-    trajectories = Collector(setup.policy, setup.make_env, setup.settings(config.rollout.temperature)).collect(jobs)
+    collector = Collector(setup.policy, setup.make_env, setup.settings(config.rollout.temperature))
+    with setup.policy.rollout_weights():
+        trajectories = collector.collect(jobs)
     for t in trajectories:
         loop.events.emit("episode", **transcript.episode_event(t, step))
     return trajectories
@@ -218,7 +220,8 @@ def _warm_start(loop: _Loop, done: int) -> bool:
     loop.events.enter("warm_start", done, total)
     optimizer = make_optimizer(loop.setup, warm.sft.lr)
     if 0 < done < total and loop.run.resume is not None:
-        checkpoint.load(loop.run.resume.checkpoint, model=loop.policy.model, optimizer=optimizer)
+        policy = loop.policy
+        checkpoint.load(loop.run.resume.checkpoint, model=policy.model, adapter=policy.adapter, optimizer=optimizer)
     for step in warm_start(loop.setup, warm.sft, optimizer, done, loop.events):
         loop.events.status.step = step
         if loop.control.stop_requested and step < total:
@@ -273,17 +276,14 @@ def _sft_steps(run: Run) -> int:
 
 
 def _reference(loop: _Loop) -> Policy | None:
-    """A frozen copy of the policy as reinforcement learning starts; absent, not idle, when KL is off (B25).
+    """The policy as reinforcement learning starts; absent, not idle, when KL is off (B25).
 
     A resume finds it in the step-0 checkpoint's weights, which rotation protects.
     """
     if loop.run.config.algorithm.kl.coef == 0:
         return None
-    reference = copy.copy(loop.policy)
-    reference.model = copy.deepcopy(loop.policy.model).requires_grad_(False).eval()
-    if loop.run.resume is not None and loop.run.resume.step > 0:
-        checkpoint.load(checkpoint.folder(loop.run.run_dir, 0), model=reference.model)
-    return reference
+    resumed = loop.run.resume is not None and loop.run.resume.step > 0
+    return frozen_copy(loop.policy, checkpoint.folder(loop.run.run_dir, 0) if resumed else None)
 
 
 def _restore(loop: _Loop) -> tuple[int, int]:
@@ -292,8 +292,9 @@ def _restore(loop: _Loop) -> tuple[int, int]:
     path = loop.run.resume.checkpoint
     state = checkpoint.read_state(path)
     unfinished = state.step == 0 and state.sft_step < _sft_steps(loop.run)
-    checkpoint.load(path, model=loop.policy.model, optimizer=None if unfinished else loop.optimizer)
-    loop.policy.version = state.policy_version
+    policy, optimizer = loop.policy, None if unfinished else loop.optimizer
+    checkpoint.load(path, model=policy.model, adapter=policy.adapter, optimizer=optimizer)
+    policy.version = state.policy_version
     checkpoint.restore_random(path)
     return state.step, state.sft_step
 
@@ -315,6 +316,7 @@ def _save(
         loop.run.run_dir,
         state,
         model=loop.policy.model,
+        adapter=loop.policy.adapter,
         tokenizer=loop.policy.tokenizer,
         optimizer=optimizer or loop.optimizer,
     )

@@ -10,7 +10,6 @@ import platform
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +20,12 @@ from sinkflex.config import Config, Run
 from sinkflex.envs.domain import InfraFault
 from sinkflex.kernels.api import Choice, Request, choose, resolve
 from sinkflex.kernels.layout import Layout
-from sinkflex.policy.model import Policy, build_tiny, head_dim, load_policy
+from sinkflex.policy.model import Policy, head_dim
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.scheduler import RolloutSettings
 
 from .idle import idle_note, idle_tasks
+from .origin import make_policy, model_dtype, model_folder
 
 SMALL_MODEL = 5_000_000
 """Below this many parameters a second thread costs more in waiting than it brings in arithmetic (measured on two
@@ -92,13 +92,10 @@ def prepare(run: Run) -> Setup:
         ) from error
     except ValueError as error:
         raise _refuse("env.suite", config.env.suite, str(error)) from error
-    folder = _model_folder(run)
-    dtype = _dtype(config, device, built=folder is None)
+    folder = model_folder(run)
+    dtype = model_dtype(config, device, built=folder is None)
     impl, reason = _attention(config, device, dtype)
-    if folder is not None:
-        policy = load_policy(folder, impl=impl, dtype=dtype)
-    else:
-        policy = build_tiny(domain, impl=impl, seed=config.seed, max_positions=config.rollout.max_total_tokens)
+    policy = make_policy(run, folder, domain, impl=impl, dtype=dtype)
     policy.impl, reason = _attention(config, device, dtype, head_dim(policy.model.config))
     policy.model.to(device)
     threads_reason = _set_threads(config, policy)
@@ -120,29 +117,11 @@ def prepare(run: Run) -> Setup:
 def _refuse_unbuilt(config: Config) -> None:
     """Keys that the config knows already and that nothing here honours yet."""
     for key, value, asked in (
-        ("model.lora", config.model.lora, config.model.lora is not None),
         ("env.examples", config.env.examples, config.env.examples > 0),
         ("env.suite", config.env.suite, config.env.suite == "tool-calls"),
     ):
         if asked:
             raise _refuse(key, value, "It is not built yet.")
-
-
-def _model_folder(run: Run) -> Path | None:
-    """Where the model lies that the command line found or brought; None for one that is built from the seed."""
-    if run.model_folder is not None or run.config.model.preset == "tiny-gpt-oss":
-        return run.model_folder
-    if run.config.model.path is not None:
-        return Path(run.config.model.path)
-    raise Refusal(
-        "SF-MODEL-FOLDER",
-        f"run.json does not say where the model {run.config.model.preset} is.",
-        why="The command line finds or brings it before it starts the worker.",
-        fix="Start the run again; `sinkflex models list` says what is here.",
-        where="model_folder",
-        owner="policy",
-        exit_code=2,
-    )
 
 
 def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
@@ -184,6 +163,8 @@ def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
 
 def _notes(setup: Setup) -> list[str]:
     notes = [f"threads: {setup.threads_reason}", *idle_note(setup.domain, setup.config.env, setup.task_ids())]
+    if setup.policy.adapter is not None:
+        notes += setup.policy.adapter.notes()
     a = setup.config.algorithm
     if a.clip_high < a.clip_low:
         notes.append(f"clip_high {a.clip_high} is below clip_low {a.clip_low}: legal, and unusual")
@@ -230,12 +211,6 @@ def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"{os.cpu_count()} cores, {platform.machine()}"
-
-
-def _dtype(config: Config, device: torch.device, built: bool) -> torch.dtype:
-    if config.model.dtype != "auto":
-        return torch.float32 if config.model.dtype == "float32" else torch.bfloat16
-    return torch.bfloat16 if device.type == "cuda" and not built else torch.float32
 
 
 def _attention(config: Config, device: torch.device, dtype: torch.dtype, head_dim: int | None = None) -> Choice:
