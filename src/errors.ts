@@ -70,6 +70,8 @@ const EXIT_OF_CODE = {
   "SF-EVAL-NO-RESULTS": EXIT.usage,
   "SF-EVAL-NO-TRIAL": EXIT.usage,
   "SF-EVAL-NO-AGENT": EXIT.input,
+  "SF-EVAL-NO-PERSON": EXIT.input,
+  "SF-EVAL-PERSON": EXIT.usage,
   // a model
   "SF-MODEL-UNKNOWN": EXIT.usage,
   "SF-MODEL-GONE": EXIT.usage,

@@ -2,14 +2,16 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { EXIT, UserError } from "../errors.js";
-import { checkpointOf, newestCheckpoint, settingsOf } from "../eval/agents.js";
-import { type AgentRequest, type Asked, type EvalRequest, evalRequest, type NamedAgent } from "../eval/request.js";
+import { agentOf, settingsOf } from "../eval/agents.js";
+import { nobody, personOf } from "../eval/person.js";
+import { type Asked, type EvalRequest, evalRequest } from "../eval/request.js";
 import type { EvalOptions } from "../options.js";
 import { lastWords } from "../process/ending.js";
 import { type Played, playEvaluation } from "../process/eval.js";
 import { agentModel } from "../process/models-find.js";
 import { resolvePython } from "../process/python.js";
 import { cannotWrite, defaultRoot, freeFolder, readJson, runName, shownPath, writeJson } from "../run/dir.js";
+import { Conversation } from "../ui/eval/conversation.js";
 import { evalReportRows } from "../ui/eval/report.js";
 import { evalPicture } from "../ui/eval/view.js";
 import { screenFor } from "../ui/screens.js";
@@ -22,6 +24,11 @@ const WIDEST = 120;
 export async function run(options: EvalOptions): Promise<number> {
   const root = options.runs ?? defaultRoot();
   const request = options.resume === undefined ? await fresh(options, root) : again(options, options.resume);
+  const { stdin, stdout } = process;
+  const person = personOf(
+    request,
+    nobody(options, { "standard input": stdin, "standard output": stdout }, process.env),
+  );
   const python = await resolvePython({ ...options, python: options.python });
   request.agent = await agentModel(request.agent, python.path);
   try {
@@ -31,13 +38,14 @@ export async function run(options: EvalOptions): Promise<number> {
   }
   writeJson(join(request.results, ASKED), request);
 
-  const screen = screenFor(process.stdout, process.stderr, options, process.env, HINT, evalPicture);
+  const conversation = person === null ? null : new Conversation(stdin, stdout, options);
+  const screen = conversation ?? screenFor(stdout, process.stderr, options, process.env, HINT, evalPicture);
   const folder = shownPath(request.results);
   const goOn = `\`sinkflex eval --resume ${folder}\` goes on.`;
   let played: Played | undefined;
   try {
     const where = { dir: request.results, file: ASKED, again: goOn };
-    played = await playEvaluation(where, python.path, screen);
+    played = await playEvaluation(where, python.path, screen, (voice) => conversation?.listen(voice));
   } finally {
     screen.close(played?.state ?? evalPicture.initial);
   }
@@ -90,29 +98,4 @@ function again(options: EvalOptions, folder: string): EvalRequest {
     budget, // a budget holds for one attempt of a person who typed it
     prices: prices ?? before.prices,
   };
-}
-
-async function agentOf(named: NamedAgent, asked: Asked, options: EvalOptions, root: string): Promise<AgentRequest> {
-  if (named !== null) return named.kind === "checkpoint" ? checkpointOf(root, named.name, named.step) : named;
-  const offer = newestCheckpoint(root, asked.suite);
-  const choices = "Name one with --agent, --checkpoint, --model or --endpoint.";
-  const missing = (what: string) =>
-    new UserError(
-      { code: "SF-EVAL-NO-AGENT", what, fix: choices },
-      { exitCode: EXIT.input, left: "Nothing was played." },
-    );
-  if (offer === null) throw missing(`no agent was named, and ${root} has no finished run of ${asked.suite}.`);
-  const name = `${offer.run}@${offer.step}`;
-  if (options.yes) return offer;
-  if (!options.input || options.json || process.env.CI || !process.stdin.isTTY || !process.stderr.isTTY) {
-    throw missing(`no agent was named; the newest finished run of ${asked.suite} is \`--checkpoint ${name}\`.`);
-  }
-  const { confirm } = await import("@inquirer/prompts");
-  const message = `No agent was named. Evaluate the newest finished run, ${name}?`;
-  const yes = await confirm({ message, default: true }, { output: process.stderr }).catch((error: Error) => {
-    if (error.name === "ExitPromptError") return false;
-    throw error;
-  });
-  if (!yes) throw missing("no agent was named.");
-  return offer;
 }

@@ -1,14 +1,16 @@
-/** The checkpoints that can be evaluated: of a run that was named, or of the newest finished run of a suite. */
+/** Who plays the agent: what was named, or the newest finished run of the suite when somebody agrees to it. */
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { UserError } from "../errors.js";
+import { EXIT, UserError } from "../errors.js";
+import type { EvalOptions } from "../options.js";
 import { FILES, findRun, lastCheckpoint, listRuns, readJson, readRun } from "../run/dir.js";
-import type { AgentRequest, EvalRequest } from "./request.js";
+import { nobody } from "./person.js";
+import type { AgentRequest, Asked, EvalRequest, NamedAgent } from "./request.js";
 
 export type Checkpoint = Extract<AgentRequest, { kind: "checkpoint" }>;
 
 /** The checkpoint of step `step` (null: the last) of the run called `name`. */
-export function checkpointOf(root: string, name: string, step: number | null): Checkpoint {
+function checkpointOf(root: string, name: string, step: number | null): Checkpoint {
   const dir = findRun(root, name);
   const { run } = readRun(dir);
   const last = lastCheckpoint(dir);
@@ -32,7 +34,7 @@ function stepsOf(dir: string): number[] {
 }
 
 /** The last checkpoint of the newest run that was finished on this suite. */
-export function newestCheckpoint(root: string, suite: string): Checkpoint | null {
+function newestCheckpoint(root: string, suite: string): Checkpoint | null {
   for (const dir of listRuns(root)) {
     const summary = readJson<{ status?: string; suite?: string }>(join(dir, FILES.summary));
     if (summary?.status !== "completed" || summary.suite !== suite || lastCheckpoint(dir) === null) continue;
@@ -52,4 +54,35 @@ export function settingsOf({ run_dir }: Checkpoint): Partial<EvalRequest> {
     max_turns: config.env?.max_turns ?? null,
     max_new_tokens: config.rollout?.max_new_tokens ?? null,
   };
+}
+
+/** The agent that was named; without one the newest finished run is offered. Throws when nobody is there to agree. */
+export async function agentOf(
+  named: NamedAgent,
+  asked: Asked,
+  options: EvalOptions,
+  root: string,
+): Promise<AgentRequest> {
+  if (named !== null) return named.kind === "checkpoint" ? checkpointOf(root, named.name, named.step) : named;
+  const offer = newestCheckpoint(root, asked.suite);
+  const choices = "Name one with --agent, --checkpoint, --model or --endpoint.";
+  const missing = (what: string) =>
+    new UserError(
+      { code: "SF-EVAL-NO-AGENT", what, fix: choices },
+      { exitCode: EXIT.input, left: "Nothing was played." },
+    );
+  if (offer === null) throw missing(`no agent was named, and ${root} has no finished run of ${asked.suite}.`);
+  const name = `${offer.run}@${offer.step}`;
+  if (options.yes) return offer;
+  if (nobody(options, { stdin: process.stdin, stderr: process.stderr }, process.env) !== null) {
+    throw missing(`no agent was named; the newest finished run of ${asked.suite} is \`--checkpoint ${name}\`.`);
+  }
+  const { confirm } = await import("@inquirer/prompts");
+  const message = `No agent was named. Evaluate the newest finished run, ${name}?`;
+  const yes = await confirm({ message, default: true }, { output: process.stderr }).catch((error: Error) => {
+    if (error.name === "ExitPromptError") return false;
+    throw error;
+  });
+  if (!yes) throw missing("no agent was named.");
+  return offer;
 }

@@ -2,7 +2,7 @@
 
 export const SUITES = ["mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo"] as const;
 export const SCORE_MODES = ["official", "offline"] as const;
-export const USERS = ["scripted", "llm"] as const;
+export const USERS = ["scripted", "llm", "human"] as const;
 
-/** Reference agents: every suite has the first four. */
-export const AGENTS = ["expert", "gold", "noop", "random", "faulty", "hand_off"] as const;
+/** Reference agents: every suite has the first four; and the person at the terminal. */
+export const AGENTS = ["expert", "gold", "noop", "random", "faulty", "hand_off", "human"] as const;

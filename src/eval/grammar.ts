@@ -11,11 +11,13 @@ Who plays the agent, one of:
   --checkpoint <run>   a checkpoint of a run; run@step names one, without it the last
   --model <model>      smollm2-135m, a model folder, a GGUF file, or org/name of a hub
   --endpoint <url>     an OpenAI-compatible server, with --model-name
+  --agent human        you: policy, tools and customer come to this terminal
 
 Examples:
   sinkflex eval tau2-retail --agent expert
   sinkflex eval mini-shop --checkpoint latest --trials 4
   sinkflex eval tau2-retail --endpoint http://localhost:8000/v1 --model-name qwen3-8b --trials 4
+  sinkflex eval tau2-retail --agent expert --user human --task 5
   sinkflex eval --resume runs/eval-tau2-retail-expert-20261130-101500
   sinkflex eval compare runs/eval-a runs/eval-b
 
@@ -24,14 +26,14 @@ SINKFLEX_JUDGE_API_KEY or OPENAI_API_KEY, and written nowhere.
 
 Exit codes:
   0 measured   1 ended by the budget, or failed   2 usage   3 not ready
-  4 no agent named and nobody to ask   130 stopped by you`;
+  4 no agent named, or a person is to play, and nobody to ask   130 stopped by you`;
 
 /** `absolute` makes a path independent of the working directory. */
 export function evalGrammar(command: Command, absolute: (path: string) => string): Command {
   return command
     .description("measure an agent on a suite: pass^k with intervals, beside doing nothing")
     .argument("[suite]", "the suite to play; not needed with --resume")
-    .option("--agent <name>", "a scripted reference agent")
+    .option("--agent <name>", "a scripted reference agent, or human")
     .option("--checkpoint <run[@step]>", "a checkpoint of a run: name, path or latest")
     .option("--model <model>", "a language model: a preset, a folder, a GGUF file, a hub id", (text) =>
       modelWord(text, absolute),
@@ -43,7 +45,7 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .option("--task <id...>", "only these tasks")
     .option("--trials <k>", "trials of each task; pass^1 to pass^k are reported")
     .option("--concurrency <n>", "trials that may wait at once")
-    .option("--user <kind>", "scripted or llm")
+    .option("--user <kind>", "scripted, llm or human: you play the customer")
     .option("--user-endpoint <url>", "the server of --user llm")
     .option("--user-model <name>", "the model of --user llm")
     .option("--score-mode <mode>", "official (with a judge where tasks need one) or offline")

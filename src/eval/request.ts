@@ -8,6 +8,7 @@ import { AGENTS, SCORE_MODES, SUITES, USERS } from "./choices.js";
 
 export type AgentRequest =
   | { kind: "scripted"; name: string }
+  | { kind: "human" }
   | { kind: "model"; path: string; name?: string }
   | { kind: "checkpoint"; run: string; run_dir: string; checkpoint: string; step: number }
   | { kind: "endpoint"; url: string; model: string };
@@ -117,7 +118,7 @@ function namedAgent(typed: Typed, refuse: Refuse): NamedAgent {
   }
   if (typed.agent !== undefined) {
     const name = AGENTS.find((one) => one === typed.agent);
-    if (name !== undefined) return { kind: "scripted", name };
+    if (name !== undefined) return name === "human" ? { kind: "human" } : { kind: "scripted", name };
     const hint = `${suggestion(typed.agent, AGENTS)}It can be ${AGENTS.join(", ")}.`;
     return refuse(`there is no agent \`${typed.agent}\``, hint);
   }
@@ -134,7 +135,7 @@ function namedAgent(typed: Typed, refuse: Refuse): NamedAgent {
 function user(typed: Typed, refuse: Refuse): Asked["user"] {
   const kind = typed.user ?? "scripted";
   if (!(USERS as readonly string[]).includes(kind)) {
-    refuse(`\`--user ${kind}\` is unknown`, `${suggestion(kind, USERS)}It can be ${USERS.join(" or ")}.`);
+    refuse(`\`--user ${kind}\` is unknown`, `${suggestion(kind, USERS)}It can be ${USERS.join(", ")}.`);
   }
   const { userEndpoint, userModel } = typed;
   if (kind !== "llm") {

@@ -15,23 +15,35 @@ export interface Played {
   log: string;
 }
 
+/** How a person who takes part is heard. */
+export interface Voice {
+  say(line: string): void;
+  /** As by Ctrl-C. */
+  stop(): void;
+}
+
 const NOTICES = [
   "Stopping after this turn; Ctrl-C again to stop now",
   "Stopping now; trials under way are lost, finished ones stay",
   "Killing the worker",
 ] as const;
 
-/** `dir` holds the request as `file`; the worker's log goes there too. `again` says how to go on after a failure. */
+/**
+ * `dir` holds the request as `file`; the worker's log goes there too. `again` says how to go on after a failure. `listen`
+ * is handed the voice of whoever takes part once somebody listens to it.
+ */
 export async function playEvaluation(
   { dir, file, again }: { dir: string; file: string; again: string },
   python: string,
   watcher: Watcher<EvalState>,
+  listen: (voice: Voice) => void = () => {},
 ): Promise<Played> {
   const ladder = new StopLadder((presses) => watcher.notice(NOTICES[presses - 1] ?? NOTICES[2], true));
   const log = join(dir, "stderr.log");
   try {
     const worker = await startWorker(python, "eval", { dir, file, log });
     ladder.attach(worker);
+    listen({ say: (line) => worker.say(line), stop: () => ladder.press("SIGINT") });
     const story = { start: initialEval, reduce: reduceEval, standing: standingOfEval };
     const { state } = await supervise(worker, story, log, {
       record: () => {}, // the record of an evaluation is its trials

@@ -97,6 +97,11 @@ export class Worker {
     if (this.alive && this.#control.writable) this.#control.write(`${JSON.stringify({ type: "stop" })}\n`);
   }
 
+  /** Hands on a line that a person typed, where the worker asked for one. */
+  say(text: string): void {
+    if (this.alive && this.#control.writable) this.#control.write(`${JSON.stringify({ type: "say", text })}\n`);
+  }
+
   /** SIGTERM to the group; SIGKILL when the worker is still there after `grace` milliseconds. */
   terminate(grace = GRACE_MS): void {
     if (!this.alive) return;

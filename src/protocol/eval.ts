@@ -81,6 +81,20 @@ export const trialShape = {
   wall_s: maybe,
 };
 
+/** What a person who takes part is shown, and where one line is expected of them: the answer is `{"type": "say"}`. */
+export const humanShape = {
+  kind: z.enum(["shown", "ask"]),
+  task_id: z.string(),
+  trial: z.int(),
+  side: z.enum(["user", "agent"]),
+  /** Of `shown`: brief, user, assistant, tool, error, problem, note. */
+  what: text,
+  title: text,
+  text,
+  /** Of `ask`: lines and beginnings of lines that are understood. */
+  words: z.array(z.string()).default([]),
+};
+
 export const comparisonSchema = z.looseObject({
   type: z.literal("eval_compare"),
   base: z.string(),

@@ -9,7 +9,7 @@
  */
 import { z } from "zod";
 import { benchKinds } from "./bench.js";
-import { comparisonSchema, evalPlanShape, reportSchema, trialShape } from "./eval.js";
+import { comparisonSchema, evalPlanShape, humanShape, reportSchema, trialShape } from "./eval.js";
 
 /** The major version of the protocol that this command line speaks. */
 export const PROTOCOL_VERSION = 1;
@@ -118,6 +118,7 @@ export const eventSchema = z.discriminatedUnion("type", [
   benchEvent,
   event("eval_plan", evalPlanShape),
   event("trial", trialShape),
+  event("human", humanShape),
   event("eval_report", { report: reportSchema }),
   event("eval_comparison", { comparison: comparisonSchema }),
   event("model", { folder: z.string(), license: z.string().nullish() }),

@@ -129,11 +129,25 @@ describe("sinkflex eval", () => {
     ["mini-shop --agent expert --split tset", "has no split 'tset'"],
     ["mini-shop --agent expert --task nobody", "has no task 'nobody'"],
     ["mini-shop --agent expert --user-model x", "belong to --user llm"],
+    ["tau2-retail --agent gold --user human", "cannot talk with a person"],
+    ["mini-shop --agent human --concurrency 4", "one conversation at a time"],
     ["mini-shop --endpoint nowhere --model-name x", "is no address"],
   ])("%s is refused with one message, and nothing is left behind", async (args, message) => {
     const { code, stderr } = await evaluate(args);
     expect([code, flat(stderr)]).toEqual([2, expect.stringContaining(message)]);
     expect(existsSync(folder.runs) ? readdirSync(folder.runs) : []).toEqual([]);
+  });
+
+  it.each([
+    ["tau2-retail --agent human --task 5", "to play the agent", "no terminal", "--agent expert"],
+    ["tau2-retail --agent expert --user human --json", "to play the user", "--json was given", "--user scripted"],
+    ["mini-shop --agent human --no-input", "to play the agent", "--no-input was given", "--agent expert"],
+  ])("%s: without a person at a terminal exit 4 with why and what else", async (args, what, why, fix) => {
+    const { code, stdout, stderr } = await evaluate(args);
+    expect([code, stdout]).toEqual([4, ""]);
+    expect(stderr.match(/SF-[A-Z-]+/g)).toEqual(["SF-EVAL-NO-PERSON"]);
+    for (const part of [what, why, fix]) expect(flat(stderr)).toContain(part);
+    expect(existsSync(folder.runs)).toBe(false);
   });
 
   it("a server that is not there: exit 3 and its address, nothing scored", async () => {

@@ -31,7 +31,8 @@ TEXT           say it to the agent
 /out-of-scope  end it: your instructions do not say how to go on
 /scenario      who you are and what you want, once more"""
 _USER_TOOLS_HELP = """\
-/run NAME      use a tool of your own, such as /run {example}; only you see its result
+/run NAME      use a tool of your own, such as /run {example};
+               its result is shown to you only
 /tools [NAME]  your tools, or all about one of them"""
 _AGENT_HELP = """\
 TEXT           say it to the customer
@@ -42,7 +43,8 @@ TEXT           say it to the customer
 _KEYS_HELP = """\
 /help          this list
 //TEXT         say TEXT with one slash before it
-Tab completes commands. Ctrl-C or Ctrl-D stops the evaluation: this trial is dropped, finished ones are kept."""
+Tab completes commands. Ctrl-C or Ctrl-D stops the evaluation: this trial is
+dropped, finished ones are kept."""
 
 
 class Person:

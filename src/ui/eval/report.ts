@@ -97,7 +97,9 @@ function meaning(report: Report): Pair[] {
   const odd = Object.keys(report.known_odd);
   const user = report.scripted_user
     ? "scripted; not comparable with scores of users that are language models"
-    : report.user;
+    : report.user === "human"
+      ? "human; not comparable with scores of simulated users"
+      : report.user;
   return [
     ["user", `${user}${report.prompt_sha256 ? `, prompt ${report.prompt_sha256.slice(0, 12)}` : ""}`],
     ["score mode", `${report.score_mode ?? "-"}${dropped.length > 0 ? `; left out: ${dropped.join(", ")}` : ""}`],
@@ -107,7 +109,7 @@ function meaning(report: Report): Pair[] {
 }
 
 function advice(report: Report, width: number): string[] {
-  if (report.trials >= 4 || report.agent_kind === "scripted") return [];
+  if (report.trials >= 4 || report.agent_kind === "scripted" || report.agent_kind === "human") return [];
   const text =
     "Two equal runs of a sampled agent differ by several points: --trials 4 or more, and `sinkflex eval compare`.";
   return wrapText(text, width);

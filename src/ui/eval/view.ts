@@ -15,6 +15,11 @@ export const evalPicture: Picture<EvalState> = {
 
 type Plan = EventOf<"eval_plan">;
 
+const USERS: Record<string, string> = {
+  scripted: "scripted: scores are not those of a user that is a language model",
+  human: "human: scores are not those of a simulated user",
+};
+
 /** What is about to be measured, and what is known about it before anybody plays. */
 function planRows(plan: Plan): [label: string, text: string][] {
   const before = plan.done_before > 0 ? `, ${plan.done_before} played before` : "";
@@ -26,10 +31,7 @@ function planRows(plan: Plan): [label: string, text: string][] {
       `${plan.suite}, split ${plan.split}: ${plural(plan.tasks, "task")}, ${plural(plan.trials, "trial")} each${before}`,
     ],
     ["agent", plan.agent_kind === "scripted" ? `${plan.agent} (scripted)` : plan.agent],
-    [
-      "user",
-      plan.user === "scripted" ? "scripted: scores are not those of a user that is a language model" : plan.user,
-    ],
+    ["user", USERS[plan.user] ?? plan.user],
     [
       "scored",
       `${plan.score_mode ?? "by the suite"}, data ${plan.data_sha256?.slice(0, 12) ?? "unknown"}, ${plan.version ?? ""}`,

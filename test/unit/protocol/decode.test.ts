@@ -148,6 +148,7 @@ describe("events", () => {
         "eval_plan",
         "eval_report",
         "hello",
+        "human",
         "model",
         "phase",
         "plan",
