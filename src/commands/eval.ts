@@ -16,7 +16,7 @@ import { evalReportRows } from "../ui/eval/report.js";
 import { evalPicture } from "../ui/eval/view.js";
 import { screenFor } from "../ui/screens.js";
 
-const HINT = "Ctrl-C: stop after this turn; what is finished is kept and can be resumed";
+const HINT = "Ctrl-C: stop after this turn; finished trials are kept";
 const ASKED = ".asked.json"; // the worker keeps it as REQUEST once the folder has turned out to be its own
 const REQUEST = "request.json";
 const WIDEST = 120;

@@ -113,7 +113,7 @@ describe("the live window of an evaluation", () => {
     expect(window[1]).toMatch(/^\d+ of 4000 trials {2}reward \d\.\d{3} {2}━*─+ {2}\d+ s$/);
     expect(window.slice(2, 4)).toEqual(["", expect.stringMatching(/^task +trial {2}turns {2}reward {2}state$/)]);
     expect(window[4]).toMatch(/^tune-L\d-\d{5} +\d +\d+ +1\.00 {2}user stop$/);
-    expect(window.at(-1)).toBe("Ctrl-C: stop after this turn; what is finished is kept and can be resumed");
+    expect(window.at(-1)).toBe("Ctrl-C: stop after this turn; finished trials are kept");
     for (const row of window) expect(clip(row, 80)).toBe(row);
     screen.type("\x03");
     expect((await screen.exited).exitCode).toBe(130);

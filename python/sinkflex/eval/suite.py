@@ -21,6 +21,10 @@ FEW_TRIALS = (
     "one run of a sampled agent differs from the next by several points (7 to 11 on tau2-bench): "
     f"use --trials {ENOUGH_TRIALS} or more, and compare pairs"
 )
+DEAF = (
+    "a scripted agent knows the phrases of scripted customers and misses much of what a person says; "
+    "--model, --checkpoint and --endpoint listen"
+)
 
 
 def load_domain(request: Request) -> tuple[Any, Request]:
@@ -109,8 +113,14 @@ def what_is_known(domain: Any, request: Request, ids: Sequence[str]) -> dict[str
         "noop_ids": list(noop),
         "known_odd": {task: odd[task] for task in ids if task in odd},
         "dropped_components": {} if request.judge is not None else _dropped(domain, ids),
-        "notes": [FEW_TRIALS] if request.trials < ENOUGH_TRIALS and _differs(request) else [],
+        "notes": _notes(request),
     }
+
+
+def _notes(request: Request) -> list[str]:
+    few = [FEW_TRIALS] if request.trials < ENOUGH_TRIALS and _differs(request) else []
+    deaf = [DEAF] if request.agent.kind == "scripted" and request.user.kind == "human" else []
+    return few + deaf
 
 
 def _differs(request: Request) -> bool:

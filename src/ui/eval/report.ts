@@ -18,7 +18,7 @@ export function evalReportRows(report: Report, look: Look & { quiet: boolean; fo
     [...scores(report), ...reliability(report), ...behaviour(report), ...meaning(report), ["results", look.folder]],
     look.width,
   );
-  return join([[head], rows, advice(report, look.width)]);
+  return join([wrapText(head, look.width), rows, advice(report, look.width)]);
 }
 
 function headline(report: Report, paint: Paint): string {

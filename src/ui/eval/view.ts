@@ -85,13 +85,17 @@ function progress(state: EvalState, look: Look, elapsed: number, paint: Paint): 
   return `${label}  ${paint("cyan", left)}${paint("dim", right)}  ${time}`;
 }
 
+/** Columns that are left to how a trial stands, before long names of tasks may take them. */
+const STATE = 30;
+
 /** The trials under way, and above them the newest finished ones, as far as there is room. */
 function table(state: EvalState, width: number, elapsed: number, room: number, paint: Paint): string[] {
   const running = state.underway.slice(-Math.max(1, Math.min(room, state.underway.length)));
   const finished = state.finished.slice(-Math.max(0, room - running.length));
   const rows = [...(room > running.length ? finished : []), ...running];
   if (rows.length === 0) return [];
-  const task = Math.min(24, Math.max(4, ...rows.map((row) => printable(row.task).length)));
+  const longest = Math.max(4, ...rows.map((row) => printable(row.task).length));
+  const task = Math.min(longest, Math.max(16, width - 24 - STATE));
   const spec = [
     { width: task },
     { width: 5, align: "right" as const },

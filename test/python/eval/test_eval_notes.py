@@ -26,6 +26,7 @@ LLM = {"kind": "llm", "url": "http://127.0.0.1:9/v1", "model": "u"}
         ({"agent": MODEL, "trials": 1, "temperature": 0.7}, True),
         ({"agent": {"kind": "scripted", "name": "expert"}, "trials": 1}, False),
         ({"agent": MODEL, "trials": 2, "user": LLM}, True),
+        ({"agent": {"kind": "human"}, "trials": 1}, False),
     ],
 )
 def test_fewer_than_four_trials_of_what_is_sampled_are_remarked_on(
