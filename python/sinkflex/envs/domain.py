@@ -121,9 +121,16 @@ class Domain(Protocol):
     """Everything `DualControlEnv` needs. All methods are pure or act on the `state` handed in; nothing is shared
     between two episodes.
 
-    Three things are optional: `phrase_problem(problem) -> str` words error observations in the domain's own vocabulary,
-    `user_kinds: tuple[str, ...]` names the kinds of user beside "scripted", and `solved_by_doing_nothing() ->
-    tuple[str, ...]` names the tasks that reward an agent which never acts: training leaves them out.
+    These are optional:
+    - `phrase_problem(problem) -> str` words error observations in the domain's own vocabulary;
+    - `user_kinds: tuple[str, ...]` names the kinds of user beside "scripted";
+    - `solved_by_doing_nothing() -> tuple[str, ...]` names the tasks that reward an agent which never acts: training
+      leaves them out;
+    - `tools_for(task) -> Sequence[ToolSpec]` are the agent's tools in a task, where they differ between tasks;
+    - `turn_limit: int` is the most turns an agent has in any task, whatever the environment allows;
+    - `examples(count, task) -> Sequence[Message]` are that many example conversations for the prompt of a task, about
+      things that occur in no task, each ending with words or calls of the assistant. They may depend on what the
+      task's prompt says (its tools), never on the task's content. ValueError for more than there are.
     """
 
     name: str
@@ -185,3 +192,20 @@ class Domain(Protocol):
         ...
 
     def data_sha256(self) -> str: ...
+
+
+def tools_for(domain: Domain, task: Task) -> dict[str, ToolSpec]:
+    """The agent's tools in this task, by name."""
+    tools = domain.tools_for(task) if hasattr(domain, "tools_for") else domain.agent_tools
+    return {tool.name: tool for tool in tools}
+
+
+def examples_of(domain: Domain, task: Task, count: int) -> tuple[Message, ...]:
+    """`count` example conversations for a task's prompt. ValueError for a count below 0, or more than there are."""
+    if count < 0:
+        raise ValueError(f"examples must be at least 0, got {count}")
+    if count == 0:
+        return ()
+    if not hasattr(domain, "examples"):
+        raise ValueError(f"{domain.name} has no example conversations, {count} were asked for")
+    return tuple(domain.examples(count, task))

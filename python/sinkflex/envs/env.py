@@ -30,7 +30,21 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from .arguments import check_arguments
 from .conversation import AgentAction, Message, Observation, ToolCall
 from .deadline import TimedOut
-from .domain import Domain, InfraFault, MakeUser, Outcome, Owner, Score, Task, ToolError, ToolSpec, UserFault, UserTurn
+from .domain import (
+    Domain,
+    InfraFault,
+    MakeUser,
+    Outcome,
+    Owner,
+    Score,
+    Task,
+    ToolError,
+    ToolSpec,
+    UserFault,
+    UserTurn,
+    examples_of,
+    tools_for,
+)
 from .episode import COUNTERS, Episode, Snapshot
 from .hearing import listen, spoken, without_waiting
 from .problems import BadArguments, Kind, PhrasesProblems, Problem, preview, sentence
@@ -42,8 +56,9 @@ from .spaces import ActionSpace, ObservationSpace
 
 class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
     """See the module's docstring. `domain` is a `Domain` or the name of a suite; `split` is where `reset` draws a task
-    when its options name none. `make_user(task, seed)` supplies a user from outside the domain, of kind `user`. Raises
-    ValueError for limits below 1, an unknown split or kind of user."""
+    when its options name none. `make_user(task, seed)` supplies a user from outside the domain, of kind `user`.
+    `examples` conversations go into the info of `reset`, for the prompt. Raises ValueError for limits below 1, an
+    unknown split or kind of user, and examples that the domain does not have."""
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (Gymnasium's own declaration)
 
@@ -55,6 +70,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         user: str = "scripted",
         max_turns: int = 12,
         max_errors: int = 4,
+        examples: int = 0,
         render_mode: str | None = None,
         make_user: MakeUser | None = None,
     ) -> None:
@@ -71,12 +87,14 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
             raise ValueError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         self.split, self.user_kind = split, user
         self._make_user = make_user or (lambda task, seed: self.domain.user(task, user, seed))
-        self.max_turns, self.max_errors = max_turns, max_errors
+        self.max_turns = min(max_turns, getattr(self.domain, "turn_limit", max_turns))
+        self.max_errors = max_errors
+        self.examples = examples
+        examples_of(self.domain, self.domain.task(self.domain.task_ids(split)[0]), examples)  # refused before any reset
         self.render_mode = render_mode
-        self._agent_tools: dict[str, ToolSpec] = {tool.name: tool for tool in self.domain.agent_tools}
         self._user_tools: dict[str, ToolSpec] = {tool.name: tool for tool in self.domain.user_tools}
         words = self.domain.closed_vocabulary()
-        self.action_space = ActionSpace(tuple(self._agent_tools.values()), words)
+        self.action_space = ActionSpace(tuple(self.domain.agent_tools), words)
         self.observation_space = ObservationSpace(words)
         self._phrase = self.domain.phrase_problem if isinstance(self.domain, PhrasesProblems) else sentence
         self._episode: Episode | None = None
@@ -109,7 +127,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
             task = self.domain.task(task_id)
         except KeyError:
             raise ValueError(f"{self.domain.name} has no task {task_id!r}") from None
-        episode = self._episode = Episode(task, user_seed)
+        episode = self._episode = Episode(task, user_seed, tools_for(self.domain, task))
         observation: list[Message] = []
         fault: dict[str, Any] = {"outcome": None, "owner": None, "error": None}
         try:
@@ -128,7 +146,8 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
             "task_id": task.id,
             "level": task.level,
             "policy_text": self.domain.policy_text,
-            "tools": [tool.as_function() for tool in self._agent_tools.values()],
+            "tools": [tool.as_function() for tool in episode.tools.values()],
+            "examples": examples_of(self.domain, task, self.examples),
         }
         return tuple(observation), info | fault | {"reason": episode.reason}
 
@@ -175,34 +194,11 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
 
     def snapshot(self) -> Snapshot:
         """The present moment, as data. Raises ResetNeeded before the first reset."""
-        e = self._begun()
-        return Snapshot(
-            domain=f"{self.domain.name} {self.domain.version}",
-            task_id=e.task.id,
-            user_seed=e.user_seed,
-            state=self.domain.copy_state(e.state) if e.state is not None else None,
-            user=e.user.snapshot() if e.user is not None else None,
-            transcript=tuple(e.transcript),
-            turn=e.turn,
-            counters=dict(e.counters),
-            over=e.over,
-            reason=e.reason,
-            rng=self.np_random.bit_generator.state,
-        )
+        return self._begun().moment(self.domain, self.np_random)
 
     def restore(self, saved: Snapshot) -> None:
         """Continue from `saved`. Raises ValueError for a snapshot of another domain or version."""
-        here = f"{self.domain.name} {self.domain.version}"
-        if saved.domain != here:
-            raise ValueError(f"the snapshot is of {saved.domain}, this environment holds {here}")
-        e = Episode(self.domain.task(saved.task_id), saved.user_seed)
-        e.state = self.domain.copy_state(saved.state) if saved.state is not None else None
-        if saved.user is not None:
-            e.user = self._make_user(e.task, saved.user_seed)
-            e.user.restore(saved.user)
-        e.transcript, e.turn, e.counters = list(saved.transcript), saved.turn, dict(saved.counters)
-        e.over, e.reason = saved.over, saved.reason
-        self._episode = e
+        self._episode = Episode.at(saved, self.domain, lambda task: self._make_user(task, saved.user_seed))
         self.np_random.bit_generator.state = dict(saved.rng)
 
     # What others may look at
@@ -272,12 +268,13 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         self._show(observation, Message("tool", content, name=name, tool_call_id=call.id, is_error=error is not None))
 
     def _agent_spec(self, name: str) -> ToolSpec:
+        e = self._running(over_too=True)
         kind: Kind = "users_tool" if name in self._user_tools else "unknown_tool"
-        if self._running(over_too=True).over:
+        if e.over:
             kind = "not_run"
-        elif name in self._agent_tools:
-            return self._agent_tools[name]
-        raise BadArguments(Problem(kind, tool=name, got=preview(name, 80), wanted=", ".join(self._agent_tools)))
+        elif name in e.tools:
+            return e.tools[name]
+        raise BadArguments(Problem(kind, tool=name, got=preview(name, 80), wanted=", ".join(e.tools)))
 
     def _user_calls(self, call: ToolCall) -> str:
         """The user's channel: the user's tools only. Recorded in the transcript, not shown to the agent."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SUITES: dict[str, str] = {
     "mini-shop": "sinkflex.envs.mini_shop",
+    "tool-calls": "sinkflex.envs.tool_calls",
     "tau2-retail": "sinkflex.envs.tau2",
     "tau2-airline": "sinkflex.envs.tau2",
     "tau2-telecom": "sinkflex.envs.tau2",
@@ -58,6 +59,7 @@ def make(
     max_turns: int = 12,
     max_errors: int = 4,
     levels: Sequence[int] | None = None,
+    examples: int = 0,
     render_mode: str | None = None,
 ) -> DualControlEnv:
     """An environment of a suite. The same through Gymnasium: `gymnasium.make("sinkflex/mini-shop-v0", ...)`."""
@@ -69,6 +71,7 @@ def make(
         user=user,
         max_turns=max_turns,
         max_errors=max_errors,
+        examples=examples,
         render_mode=render_mode,
     )
 

@@ -226,10 +226,25 @@ def test_wrong_use_is_named(lamp):
     env.reset(seed=0)
     with pytest.raises(InvalidAction, match="AgentAction"):
         env.step("done")
-    for wrong in ({"max_turns": 0}, {"max_errors": 0}, {"split": "test"}, {"user": "ghost"}, {"render_mode": "human"}):
+    for wrong in (
+        {"max_turns": 0},
+        {"max_errors": 0},
+        {"split": "test"},
+        {"user": "ghost"},
+        {"render_mode": "human"},
+        {"examples": 1},
+        {"examples": -1},
+    ):
         with pytest.raises(ValueError):
             DualControlEnv(lamp.Lamp(), **wrong)
     with pytest.raises(envs.UnknownSuite, match="did you mean 'mini-shop'"):
         envs.make("minishop")
     assert issubclass(envs.MissingExtra, ImportError)
-    assert envs.suites() == ("mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo")
+    assert envs.suites() == (
+        "mini-shop",
+        "tool-calls",
+        "tau2-retail",
+        "tau2-airline",
+        "tau2-telecom",
+        "tau2-telecom-solo",
+    )

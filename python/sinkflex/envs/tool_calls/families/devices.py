@@ -1,0 +1,39 @@
+"""A house with machines: tune's own family, never seen in training."""
+
+from __future__ import annotations
+
+from ..family import Family, Phrases, request
+
+DEVICES = Family(
+    "devices",
+    (
+        request(
+            "set_temperature",
+            "Heat a room to some degrees.",
+            {"room": "room", "degrees": "degrees"},
+            tune=Phrases(
+                ("Heat the {room} to {degrees} degrees.",), ("It should be {degrees} degrees in the {room}.",)
+            ),
+        ),
+        request(
+            "switch_light",
+            "Switch the light of a room.",
+            {"room": "room"},
+            tune=Phrases(("Switch the light in the {room}.",), ("I cannot see a thing in the {room}.",)),
+        ),
+        request(
+            "start_machine",
+            "Run a machine for some minutes.",
+            {"machine": "machine", "minutes": "minutes"},
+            tune=Phrases(
+                ("Run the {machine} for {minutes} minutes.",), ("The {machine} has to work {minutes} minutes.",)
+            ),
+        ),
+        request(
+            "stop_machine",
+            "Stop a machine.",
+            {"machine": "machine"},
+            tune=Phrases(("Stop the {machine}.",), ("The {machine} has been on long enough.",)),
+        ),
+    ),
+)

@@ -1,0 +1,47 @@
+"""Journeys: report's own family, never seen in training or tuning."""
+
+from __future__ import annotations
+
+from ..family import Family, Phrases, request
+
+TRAVEL = Family(
+    "travel",
+    (
+        request(
+            "find_flight",
+            "Find a flight between two cities.",
+            {"origin": "city", "destination": "city"},
+            report=Phrases(
+                ("Find a flight from {origin} to {destination}.", "Search flights leaving {origin} for {destination}."),
+                ("I have to fly from {origin} to {destination}.", "What goes by air from {origin} to {destination}?"),
+            ),
+        ),
+        request(
+            "book_hotel",
+            "Book a hotel in a city.",
+            {"city": "city", "nights": "few"},
+            report=Phrases(
+                ("Book a hotel in {city} for {nights} nights.", "Reserve a room in {city}, {nights} nights."),
+                ("I need a place to sleep in {city} for {nights} nights.", "We are staying {nights} nights in {city}."),
+            ),
+        ),
+        request(
+            "rent_car",
+            "Rent a car in a city.",
+            {"city": "city", "days": "few"},
+            report=Phrases(
+                ("Rent a car in {city} for {days} days.", "Hire a car for {days} days in {city}."),
+                ("I want to drive around {city} for {days} days.", "In {city} we need wheels for {days} days."),
+            ),
+        ),
+        request(
+            "cancel_trip",
+            "Cancel a trip.",
+            {"trip": "trip"},
+            report=Phrases(
+                ("Cancel trip {trip}.", "Please cancel my journey {trip}."),
+                ("I am not going on trip {trip}.", "{trip} is off, I have to stay at home."),
+            ),
+        ),
+    ),
+)
