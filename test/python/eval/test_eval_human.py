@@ -194,6 +194,12 @@ def test_a_stop_drops_the_trial_under_way_keeps_the_finished_and_can_be_resumed(
     ]
 
 
+def test_a_stop_in_the_middle_of_a_users_turn_is_no_fault_of_the_user(tmp_path: Path) -> None:
+    code, events = run(telecom(tmp_path), Typist("Help."))
+    assert (code, report_of(events)["infra_errors"], report_of(events)["complete"]) == (130, {}, False)
+    assert read_trials(tmp_path / "results")[1] == {}
+
+
 def test_an_own_model_talks_to_a_person_in_one_conversation_after_the_other(tmp_path: Path) -> None:
     from sinkflex.policy.model import build_tiny
 
