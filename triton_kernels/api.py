@@ -23,7 +23,9 @@ from typing import Literal, overload
 
 import torch
 
-from . import decode
+from . import cascade, decode
+from . import linear as products
+from .cascade import Part
 from .choice import DTYPES, IMPLS, Choice, Request, choose, load, resolve
 from .layout import Layout, Segment
 from .log_prob import LogProb, linear_log_prob
@@ -180,6 +182,48 @@ def decode_attention(
         return decode.attend(q, k_cache, v_cache, sinks, lengths, query_lengths, window, used_scale)
 
 
+def cascade_attention(
+    q: torch.Tensor, parts: Sequence[Part], sinks: torch.Tensor | None = None, *, scale: float | None = None
+) -> torch.Tensor:
+    """Attention of packed new tokens over keys in several places, such as a beginning that all rows share, stored once,
+    and each row's own cache; no gradient.
+
+    q [tokens, num_q_heads, head_dim]; `Part` says which queries look at which caches, and what a bias hides. The first
+    part has every query in order, and every query sees a key in some part. Returns q's shape and dtype.
+    """
+    if not parts or parts[0].queries is not None or parts[0].real is not None:
+        raise ValueError("parts[0].queries must be None: the first part has every query, in order")
+    tokens, heads, dim = q.shape
+    for i, part in enumerate(parts):
+        groups, num_kv_heads, count, _ = part.keys.shape
+        if part.keys.dtype != q.dtype or part.values.shape != part.keys.shape or part.keys.shape[3] != dim:
+            raise ValueError(
+                f"parts[{i}] has keys {tuple(part.keys.shape)} of {part.keys.dtype}; they must match q's "
+                f"head_dim {dim} and {q.dtype}, and the shape of its values, {tuple(part.values.shape)}"
+            )
+        if num_kv_heads == 0 or heads % num_kv_heads:
+            raise ValueError(f"q has {heads} heads; that must be a multiple of parts[{i}]'s {num_kv_heads}")
+        picked = (
+            tokens
+            if part.queries is None
+            else len(range(tokens)[part.queries])
+            if isinstance(part.queries, slice)
+            else len(part.queries)
+        )
+        if groups == 0 or picked % groups:
+            raise ValueError(f"parts[{i}] has {picked} queries; that must be a multiple of its {groups} caches")
+        if part.bias is not None and part.bias.shape != (groups, picked // groups, count):
+            raise ValueError(
+                f"parts[{i}].bias has shape {tuple(part.bias.shape)}; it needs "
+                f"[caches, queries of a cache, slots], {(groups, picked // groups, count)}"
+            )
+    with torch.no_grad():
+        return cascade.attend(q, parts, sinks, dim**-0.5 if scale is None else float(scale))
+
+
+linear, linear_lead, linear_pays, pack_linear = products.linear, products.lead, products.faster, products.pack
+
+
 def _check_window(window: int | None) -> None:
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
         raise ValueError(f"window is {window!r}; allowed are None and whole numbers from 1 on (1 sees only itself)")
@@ -223,11 +267,17 @@ __all__ = [
     "Choice",
     "Layout",
     "LogProb",
+    "Part",
     "Request",
     "Segment",
+    "cascade_attention",
     "choose",
     "decode_attention",
+    "linear",
+    "linear_lead",
     "linear_log_prob",
+    "linear_pays",
+    "pack_linear",
     "padded_attention",
     "resolve",
     "sink_attention",

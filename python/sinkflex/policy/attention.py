@@ -7,7 +7,7 @@ here, by layout or by cache, never by a mask of T x T. A call without a context 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,11 +25,16 @@ class KVCache:
     forward feeds every row of `work` some tokens. The packed batch holds the *last* token of each row first, in the
     order of `work`, then the *heads*: the tokens before it, of the rows that feed more than one (a tool result). When
     `work` is rows 0, 1, ... n-1, the last tokens of all rows are one decode over a slice of the cache, without a copy.
+
+    With a `trunk`, a cache of one row, every row goes on where that row ends: its keys are stored once for all rows and
+    read by one product. Lengths, capacity and slots count a row's own tokens only.
     """
 
-    def __init__(self, rows: int, capacity: int) -> None:
+    def __init__(self, rows: int, capacity: int, trunk: KVCache | None = None) -> None:
         self.rows, self.capacity = rows, capacity
         self.lengths = [0] * rows
+        self.trunk = trunk
+        self.start = 0 if trunk is None else trunk.lengths[0]
         self._k: list[torch.Tensor] = []
         self._v: list[torch.Tensor] = []
         self._plan: _Plan | None = None
@@ -40,7 +45,7 @@ class KVCache:
         if need > self.capacity:
             self._grow(max(need, self.capacity + self.capacity // 2))
         self._plan = _Plan.make(self.lengths, work, device)
-        return self._plan.position_T[None]
+        return (self._plan.slot_T + self.start)[None]
 
     def commit(self) -> None:
         """After the forward: the planned tokens are part of their rows."""
@@ -49,9 +54,10 @@ class KVCache:
             self.lengths[row] += count
         self._plan = None
 
-    def move(self, source: int, target: int) -> None:
-        """Row `target` becomes a copy of row `source` (up to its length)."""
-        n = self.lengths[source]
+    def copy(self, source: int, target: int, length: int | None = None) -> None:
+        """Row `target` becomes a copy of row `source`, up to its length or the first `length` tokens."""
+        n = self.lengths[source] if length is None else length
+        assert n <= self.lengths[source]
         for store in (*self._k, *self._v):
             store[target, :, :n] = store[source, :, :n]
         self.lengths[target] = n
@@ -82,8 +88,13 @@ class KVCache:
             self._k.append(k.new_zeros(shape))
             self._v.append(v.new_zeros(shape))
         keys, values = self._k[layer], self._v[layer]
-        keys[plan.row_T, :, plan.position_T] = k[0].transpose(0, 1)
-        values[plan.row_T, :, plan.position_T] = v[0].transpose(0, 1)
+        keys[plan.row_T, :, plan.slot_T] = k[0].transpose(0, 1)
+        values[plan.row_T, :, plan.slot_T] = v[0].transpose(0, 1)
+        q_THD = q[0].transpose(0, 1)
+        if self.trunk is not None:
+            parts = self._parts(self.trunk, layer, plan, window, torch.promote_types(q.dtype, torch.float32))
+            out: torch.Tensor = api.cascade_attention(q_THD, parts, sinks, scale=scale)
+            return out[None]
 
         def decode(
             rows: torch.Tensor | slice, q_RHCD: torch.Tensor, span: int, **lengths: torch.Tensor
@@ -93,7 +104,6 @@ class KVCache:
             return seen
 
         count = len(plan.work)
-        q_THD = q[0].transpose(0, 1)
         out = torch.empty_like(q_THD)
         out[:count] = decode(plan.rows, q_THD[:count, :, None], plan.span, lengths=plan.lengths)[:, :, 0]
         if plan.heads is not None:
@@ -104,10 +114,26 @@ class KVCache:
             out[count:] = got[heads.at, :, heads.column]
         return out[None]
 
+    def _parts(self, trunk: KVCache, layer: int, plan: _Plan, window: int | None, exact: torch.dtype) -> list[api.Part]:
+        """The trunk for all tokens, then each row's own slots for its last token, then for the tokens before it."""
+        if window not in plan.masks:
+            plan.masks[window] = _Masks.make(plan, self.start, window, exact)
+        masks = plan.masks[window]
+        keys, values = self._k[layer], self._v[layer]
+        above = slice(masks.reach, self.start)
+        parts = [api.Part(trunk._k[layer][:, :, above], trunk._v[layer][:, :, above], None, masks.trunk)]
+        mine = keys[plan.rows][:, :, : plan.span], values[plan.rows][:, :, : plan.span]
+        parts.append(api.Part(*mine, slice(0, len(plan.work)), masks.last))
+        if (heads := plan.heads) is not None:
+            theirs = keys[heads.rows][:, :, : heads.span], values[heads.rows][:, :, : heads.span]
+            parts.append(api.Part(*theirs, heads.queries, masks.heads, heads.real))
+        return parts
+
 
 @dataclass(slots=True)
 class _Heads:
-    """The tokens before the last, of the rows that have some: padded to `width` columns on the right."""
+    """The tokens before the last, of the rows that have some: padded to `width` columns on the right. `queries` are
+    their places in the packed batch, rows times columns, padding repeating one of them; `real` those that are none."""
 
     rows: torch.Tensor
     lengths: torch.Tensor
@@ -116,6 +142,8 @@ class _Heads:
     width: int
     at: torch.Tensor
     column: torch.Tensor
+    queries: torch.Tensor
+    real: torch.Tensor
 
 
 @dataclass(slots=True)
@@ -124,11 +152,12 @@ class _Plan:
 
     work: list[tuple[int, int]]
     row_T: torch.Tensor
-    position_T: torch.Tensor
+    slot_T: torch.Tensor
     rows: torch.Tensor | slice
     lengths: torch.Tensor
     span: int
     heads: _Heads | None
+    masks: dict[int | None, _Masks] = field(default_factory=dict)
 
     @staticmethod
     def make(lengths: list[int], work: list[tuple[int, int]], device: torch.device) -> _Plan:
@@ -138,24 +167,68 @@ class _Plan:
         rows = [row for row, _ in work]
         after = [lengths[row] + count for row, count in work]
         more = [(row, count - 1) for row, count in work if count > 1]
-        row_T, position_T = list(rows), [length - 1 for length in after]
+        row_T, slot_T = list(rows), [length - 1 for length in after]
         at: list[int] = []
         column: list[int] = []
         for i, (row, count) in enumerate(more):
             row_T += [row] * count
-            position_T += range(lengths[row], lengths[row] + count)
+            slot_T += range(lengths[row], lengths[row] + count)
             at += [i] * count
             column += range(count)
         heads = None
         if more:
             ends = [lengths[row] + count for row, count in more]
             fed = [count for _, count in more]
+            width = max(fed)
+            real = index(at) * width + index(column)
+            queries = torch.full((len(more) * width,), len(work), dtype=torch.long, device=device)
+            queries[real] = torch.arange(len(work), len(work) + len(at), device=device)
             heads = _Heads(
-                index([row for row, _ in more]), index(ends), index(fed), max(ends), max(fed), index(at), index(column)
+                index([row for row, _ in more]),
+                index(ends),
+                index(fed),
+                max(ends),
+                width,
+                index(at),
+                index(column),
+                queries,
+                real,
             )
         block = rows == list(range(len(rows)))
         picked = slice(0, len(rows)) if block else index(rows)
-        return _Plan(work, index(row_T), index(position_T), picked, index(after), max(after), heads)
+        return _Plan(work, index(row_T), index(slot_T), picked, index(after), max(after), heads)
+
+
+@dataclass(slots=True)
+class _Masks:
+    """Biases of 0 and -inf for a forward behind a trunk, for one window. `reach`: the first trunk token that anybody
+    sees. trunk [1, T, tokens from `reach` on] or None; last [rows, 1, span]; heads [rows, width, span] or None."""
+
+    reach: int
+    trunk: torch.Tensor | None
+    last: torch.Tensor
+    heads: torch.Tensor | None
+
+    @staticmethod
+    def make(plan: _Plan, start: int, window: int | None, exact: torch.dtype) -> _Masks:
+        def bias(slot: torch.Tensor, span: int) -> torch.Tensor:
+            """Of queries at own slots `slot` [rows, queries] over the first `span` own slots."""
+            behind = slot.unsqueeze(-1) - torch.arange(span, device=slot.device)
+            hidden = behind < 0 if window is None else (behind < 0) | (behind >= window)
+            return torch.zeros(hidden.shape, dtype=exact, device=slot.device).masked_fill_(hidden, -torch.inf)
+
+        count = len(plan.work)
+        heads = None
+        if plan.heads is not None:
+            heads = bias(plan.slot_T[plan.heads.queries].view(-1, plan.heads.width), plan.heads.span)
+        last = bias(plan.slot_T[:count, None], plan.span)
+        if window is None:
+            return _Masks(0, None, last, heads)
+        # At least one trunk token stays, seen or not: the first part has every query.
+        reach = min(start - 1, max(0, start + int(plan.slot_T.min()) - window + 1))
+        behind = plan.slot_T[:, None] + start - torch.arange(reach, start, device=last.device)
+        trunk = torch.zeros(behind.shape, dtype=exact, device=last.device).masked_fill_(behind >= window, -torch.inf)
+        return _Masks(reach, trunk[None], last, heads)
 
 
 @dataclass(slots=True)

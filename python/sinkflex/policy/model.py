@@ -24,6 +24,7 @@ from sinkflex.refusal import Refusal
 from .attention import IMPL_NAME, AttentionContext
 from .chat import WORD_TEMPLATE, ChatFormat, WordFormat
 from .fit import refuse_unfit
+from .linear import packed
 from .template import TemplateFormat
 from .tokenizer import build_bpe_tokenizer, build_word_tokenizer, word_list
 
@@ -52,7 +53,8 @@ class Policy:
     @contextmanager
     def rollout_weights(self) -> Iterator[None]:
         """Around every collection: the model computes the same inside, faster. No training inside."""
-        with self.adapter.merged() if self.adapter is not None and self.adapter.merges else nullcontext():
+        merged = self.adapter.merged() if self.adapter is not None and self.adapter.merges else nullcontext()
+        with merged, packed(self.model):
             yield
 
     @property
@@ -87,9 +89,10 @@ class Policy:
 
         Never rounded to half precision on the way: in training they are not either, and the two must agree.
         """
-        head = self.head
         if states.dtype in (torch.float32, torch.float64):
-            return F.linear(states, head)
+            whole: torch.Tensor = self.model.get_output_embeddings()(states)
+            return whole
+        head = self.head
         if states.is_cuda:
             return torch.mm(states, head.T, out_dtype=torch.float32)
         wide = states.float()

@@ -79,14 +79,16 @@ class Collector:
         engine = LocalEngine(self.policy, min(self.settings.max_live_episodes, max(len(waiting), 1)))
         done: dict[str, Trajectory] = {t.id: t for t in self._failed}
         self._failed.clear()
-        shared = engine.share_prefix([live.t.ids for live in queue]) if queue else 0
+        if queue:
+            engine.share_prefix([live.t.ids for live in queue])
         rows: list[_Live] = []
         while waiting or rows:
+            fresh = []
             while waiting and len(rows) < engine.rows:
-                live = waiting.pop()
-                engine.open(len(rows), shared)
-                live.pending = live.pending[shared:]
-                rows.append(live)
+                fresh.append((len(rows), waiting[-1].pending))
+                rows.append(waiting.pop())
+            for (row, prompt), held in zip(fresh, engine.open(fresh), strict=True):
+                rows[row].pending = prompt[held:]
             work = [(row, live.pending[:CHUNK]) for row, live in enumerate(rows)]
             ready = [row for row, live in enumerate(rows) if len(live.pending) <= CHUNK]
             logits = engine.feed(work, ready)

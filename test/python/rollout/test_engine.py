@@ -75,14 +75,55 @@ def test_moved_rows_and_a_shared_prefix_change_nothing() -> None:
     engine = LocalEngine(policy, rows=3, capacity=32)
     shared = engine.share_prefix(rows)
     assert shared == 100
-    for r in range(3):
-        engine.open(r, shared)
+    assert engine.open(list(enumerate(rows))) == [shared] * 3
     engine.feed([(r, rows[r][shared:-1]) for r in range(3)], [])
     engine.assert_holds(2, rows[2][:-1])
     engine.move(2, 0)  # row 2 takes the place of a finished row 0
     logits = engine.feed([(0, rows[2][-1:]), (1, rows[1][-1:])], [0, 1])
     torch.testing.assert_close(logits[0], expected[2][-1], atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(logits[1], expected[1][-1], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gpt-oss", "llama"])
+@pytest.mark.parametrize("trunk", [0, 100])
+def test_what_some_prompts_share_is_computed_once(kind: str, trunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks of three samples, one of them with a longer beginning of its own, then two late comers."""
+    policy = make_policy(kind)
+    dice = random.Random(3)
+
+    def draw(n: int) -> list[int]:
+        return [dice.randrange(3, VOCABULARY) for _ in range(n)]
+
+    start, a, b = draw(trunk), [3, *draw(20)], [4, *draw(30)]
+    inner = draw(15)
+    rows = [start + x for x in (a, b, a + draw(2), b + inner + draw(3), b + inner + draw(4), a)]
+    late = [start + x for x in (b + inner + draw(9), [5, *draw(6)])]
+    expected = packed_logits(policy, rows + late)
+    fed: list[int] = []
+    engine = LocalEngine(policy, rows=6, capacity=16)
+    forward = engine._forward
+
+    def counted(cache: object, work: list[tuple[int, list[int]]], wanted: list[int]) -> torch.Tensor:
+        fed.append(sum(len(tokens) for _, tokens in work))
+        return forward(cache, work, wanted)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "_forward", counted)
+    assert engine.share_prefix(rows + late) == trunk
+    held = engine.open(list(enumerate(rows)))
+    # Everything but one token of the shortest prompt is shared; `inner` is shared by two.
+    assert held == [trunk + n for n in (20, 30, 20, 46, 46, 20)]
+    assert sum(fed) == trunk + 20 + 30 + 16
+    logits = engine.feed([(r, ids[held[r] :]) for r, ids in enumerate(rows)], list(range(6)))
+    for got, want in zip(logits, expected, strict=False):
+        torch.testing.assert_close(got, want[-1], atol=2e-5, rtol=1e-4)
+    engine.move(5, 1)
+    held = engine.open([(0, late[0]), (5, late[1])])
+    assert held == [trunk + 46, trunk]  # copied from a row that is still live; nothing to copy
+    logits = engine.feed([(0, late[0][held[0] :]), (5, late[1][held[1] :]), (1, [7])], [0, 1, 2])
+    torch.testing.assert_close(logits[0], expected[6][-1], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(logits[1], expected[7][-1], atol=2e-5, rtol=1e-4)
+    again = packed_logits(policy, [[*rows[5], 7]])[0][-1]
+    torch.testing.assert_close(logits[2], again, atol=2e-5, rtol=1e-4)
 
 
 def test_a_short_or_lonely_prefix_is_not_shared() -> None:
@@ -93,7 +134,7 @@ def test_a_short_or_lonely_prefix_is_not_shared() -> None:
 
 def test_the_engine_knows_what_it_was_fed() -> None:
     engine = LocalEngine(make_policy(), rows=1)
-    engine.open(0, 0)
+    engine.open([(0, [3, 4, 5])])
     engine.feed([(0, [3, 4])], [])
     engine.assert_holds(0, [3, 4])
     with pytest.raises(AssertionError):
@@ -125,7 +166,7 @@ def test_B70_a_changed_output_head_is_used_at_once() -> None:
     with torch.no_grad():
         policy.model.lm_head.weight[7] += 0.5
         embedding = policy.model.model.embed_tokens.weight.clone()
-    engine.open(0, 0)
+    engine.open([(0, [3, 4, 5])])
     after = engine.feed([(0, [3, 4, 5])], [0])[0]
     assert after[7] != before[7]
     assert torch.equal(torch.cat([after[:7], after[8:]]), torch.cat([before[:7], before[8:]]))

@@ -1,0 +1,62 @@
+"""Layers that compute through oneDNN: the same model by another way, and nothing left behind."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from sinkflex.kernels import api
+from sinkflex.policy import linear
+from sinkflex.policy.linear import QuickLinear, packed, quicken
+from torch import nn
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    if api.linear_lead() == 0.0:
+        pytest.skip("this torch has no oneDNN")
+    monkeypatch.setattr(linear, "LARGE", 0)
+    monkeypatch.setattr(api, "linear_pays", lambda: True)
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.SiLU(), nn.Linear(32, 8, bias=False))
+
+
+def test_a_quickened_model_says_so_and_computes_the_same(model: nn.Module) -> None:
+    x = torch.randn(5, 16)
+    before = model(x)
+    assert (note := quicken(model)) is not None and note.startswith("linear layers: 2 through oneDNN, measured ")
+    assert [type(m) for m in model] == [QuickLinear, nn.SiLU, QuickLinear]
+    torch.testing.assert_close(model(x), before)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin[0].weight.zero_(), twin[0].bias.zero_()
+    assert not torch.equal(twin(x), model(x)), "a copy computes with its own weights"
+    torch.testing.assert_close(model.double()(x.double()).float(), before)  # and another dtype in torch's own way
+
+
+def test_packed_weights_are_used_inside_only_and_only_without_gradient(model: nn.Module) -> None:
+    quicken(model)
+    x = torch.randn(5, 16)
+    with torch.no_grad():
+        plain = model(x)
+        with packed(model):
+            torch.testing.assert_close(model(x), plain)
+            model[2].weight.mul_(2.0)  # not seen: that is why nothing may change a weight inside
+            torch.testing.assert_close(model(x), plain)
+            with torch.enable_grad():
+                torch.testing.assert_close(model(x), plain * 2)
+        torch.testing.assert_close(model(x), plain * 2)
+
+
+def test_small_models_and_other_machines_keep_torchs_own_layers(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "LARGE", 1_000_000)
+    assert quicken(model) is None
+    monkeypatch.setattr(linear, "LARGE", 0)
+    monkeypatch.setattr(api, "linear_pays", lambda: False)
+    assert quicken(model) is None
+    monkeypatch.setattr(api, "linear_pays", lambda: True)
+    assert quicken(model.to(torch.bfloat16)) is None
+    assert [type(m) for m in model] == [nn.Linear, nn.SiLU, nn.Linear]

@@ -1,0 +1,96 @@
+"""Float32 products with a weight on a CPU, by the faster of the two libraries that torch was built with.
+
+torch multiplies float32 matrices with MKL. Where MKL does not use the processor's widest vectors (AMD's, as measured:
+Zen 5, one thread, 2.0 to 2.3 times slower than oneDNN at 16 to 2000 rows), oneDNN computes the same product in the same
+precision, in another order. Which is faster is measured once a process, by the processor's own clock, so that other
+work on the machine does not decide; only a clear lead counts. torch has no setting for it: the operator is the one that
+its compiler uses for frozen models.
+
+A weight that stays the same for many products can be packed: oneDNN otherwise puts it into its own order each time,
+which few rows cannot pay for.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+LEAD = 1.3  # how many times faster it must be: libraries that are alike measure within a few hundredths
+PROBE = (64, 1536, 576)  # rows, outputs, inputs
+ROUNDS = 7
+
+
+def _onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+    return out
+
+
+@functools.cache
+def lead() -> float:
+    """How many times faster than torch's own choice oneDNN is here; 0 where torch lacks it or it is wrong."""
+    if not torch.backends.mkldnn.is_available():
+        return 0.0
+    rows, outputs, inputs = PROBE
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+        try:
+            close = torch.allclose(_onednn(x, weight, None), F.linear(x, weight), rtol=1e-4, atol=1e-3)
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+            return 0.0
+        if not close:
+            return 0.0
+        return _least(lambda: F.linear(x, weight)) / _least(lambda: _onednn(x, weight, None))
+
+
+def _least(work: Callable[[], object]) -> float:
+    """CPU seconds of this thread, the least of a few rounds: with several threads each has about the same share."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begun = time.thread_time()
+        work()
+        best = min(best, time.thread_time() - begun)
+    return max(best, 1e-9)
+
+
+def faster() -> bool:
+    return lead() >= LEAD
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """A copy of a float32 weight [outputs, inputs] in oneDNN's own order, for `linear` without gradient only."""
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight.default(weight.detach(), None)
+    return packed
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x [..., inputs] times weight [outputs, inputs] transposed, plus bias [outputs]; float32 on a CPU, through oneDNN.
+
+    Differentiable in all three.
+    """
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        out: torch.Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return out
+    return _onednn(x, weight, bias)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x if weight.requires_grad else None, weight if x.requires_grad else None)
+        return _onednn(x, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        want_x, want_weight, want_bias = ctx.needs_input_grad
+        rows = d_out.flatten(0, -2)
+        d_x = _onednn(d_out, weight.T, None) if want_x else None
+        d_weight = _onednn(rows.T, x.flatten(0, -2).T, None) if want_weight else None
+        return d_x, d_weight, rows.sum(0) if want_bias else None
