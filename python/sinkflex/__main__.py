@@ -1,4 +1,4 @@
-"""The worker: `python -P -m sinkflex train|eval|bench|models REQUEST_JSON`. See README.md for the picture of the house.
+"""The worker: `python -P -m sinkflex VERB REQUEST_JSON`, VERB train, eval, bench, models or export.
 
 `hello` is out before torch is imported, so that the command line knows within milliseconds that Python is up. Every
 way to end becomes one `end` event and one exit code: 0 completed · 1 failed · 2 a config only Python can judge ·
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -P -m sinkflex", description="The SinkFlex worker.", allow_abbrev=False
     )
-    parser.add_argument("verb", choices=["train", "eval", "bench", "models"])
+    parser.add_argument("verb", choices=["train", "eval", "bench", "models", "export"])
     parser.add_argument("request", type=Path, help="run.json of a run; what the command line wrote for another verb")
     parser.add_argument(
         "--events",
@@ -78,7 +78,7 @@ def _run(verb: str, path: Path, events: Events, control: Control, beat: Beat) ->
     beat.start()
     if verb != "train":
         events.enter("loading", 0)
-        code = {"eval": _eval, "bench": _bench, "models": _models}[verb](raw, events, control)
+        code = {"eval": _eval, "bench": _bench, "models": _models, "export": _export}[verb](raw, events, control)
         if not events.ended:
             _end(events, {130: "stopped"}.get(code, "completed"), code)
         return code
@@ -110,6 +110,12 @@ def _models(raw: dict[str, Any], events: Events, control: Control) -> int:
     from sinkflex.models import get
 
     return get(raw, events)
+
+
+def _export(raw: dict[str, Any], events: Events, control: Control) -> int:
+    from sinkflex.train.export import export
+
+    return export(raw, events)
 
 
 def _resumed_from(run: Run) -> str | None:

@@ -95,7 +95,7 @@ def save(
         _write(part, state, model if adapter is None else adapter, tokenizer, optimizer, generators or {})
         _publish(part, final)
     except Exception as error:
-        if _is_full(error):
+        if is_full(error):
             raise _disk_full(run_dir, final, needed, str(error)) from error
         raise
     finally:
@@ -216,7 +216,7 @@ def _write(
     record = {"v": 1, "state": asdict(state), "files": sizes, "random": _random_states(generators)}
     (part / _STATE).write_text(json.dumps(record), encoding="utf-8")
     for path in (*part.iterdir(), part):
-        _flush(path)
+        flush(path)
 
 
 def _publish(part: Path, final: Path) -> None:
@@ -227,10 +227,11 @@ def _publish(part: Path, final: Path) -> None:
         shutil.rmtree(hidden, ignore_errors=True)
     else:
         part.rename(final)
-    _flush(final.parent)
+    flush(final.parent)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """What was written to this file or folder is on the disk afterwards."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -293,13 +294,13 @@ def _estimate(weights: Iterable[torch.Tensor], optimizer: torch.optim.Optimizer)
     return sum(t.numel() * t.element_size() for t in tensors) + 2**20
 
 
-def _is_full(error: BaseException) -> bool:
+def is_full(error: BaseException) -> bool:
     """Also through libraries that wrap the system's error in their own: only its text survives there."""
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return True
     if any(f"os error {number}" in str(error) or os.strerror(number) in str(error) for number in _NO_SPACE):
         return True
-    return error.__context__ is not None and _is_full(error.__context__)
+    return error.__context__ is not None and is_full(error.__context__)
 
 
 def _disk_full(run_dir: Path, final: Path, needed: int, detail: str) -> Refusal:

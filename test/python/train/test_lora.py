@@ -108,7 +108,7 @@ def test_stop_and_resume_equal_the_uninterrupted_run_to_the_bit(
     straight: tuple[Path, list[dict[str, Any]]], base: Path, tmp_path: Path, stop_after: int, stage: str
 ) -> None:
     folder, records = straight
-    code, first = launch_and_stop(make_run(tmp_path, short(base)), stop_after, stage)
+    code, _ = launch_and_stop(make_run(tmp_path, short(base)), stop_after, stage)
     assert code == 130
     step = stop_after if stage == "rl" else 0
     code, second = launch(make_run(tmp_path, short(base), resume=(checkpoint.folder(tmp_path, step), step)))
@@ -175,7 +175,7 @@ def test_what_cannot_have_an_adapter_is_refused(
 ) -> None:
     lora = {"rank": 4, "alpha": 8, "targets": None}
     built = make_run(tmp_path, {"model": {"preset": "tiny-gpt-oss", "dtype": "float32", "lora": lora}})
-    with pytest.raises(Refusal, match="model.lora was asked for, and the model is built from the seed"):
+    with pytest.raises(Refusal, match=r"model\.lora was asked for, and the model is built from the seed"):
         prepare(built)
     with pytest.raises(Refusal, match=r"'q_prj' matches no layer.*Did you mean 'q_proj'"):
         prepare(make_run(tmp_path, with_lora(base, targets=["q_prj"])))
