@@ -6,17 +6,19 @@ as its episode is over.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinkflex import envs
+from sinkflex.envs.conversation import AgentAction
 from sinkflex.kernels import api
 from sinkflex.policy.model import Policy, load_policy
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings
 from sinkflex.rollout.trajectory import Trajectory
 
-from .play import Stopped, TrialJob, as_json
+from .play import Stopped, TrialJob, Usage, as_json
 from .results import Trial
 
 if TYPE_CHECKING:
@@ -25,6 +27,28 @@ if TYPE_CHECKING:
 
 class _Ended(Exception):
     """Asked to stop, or the budget is used up: the episodes under way are dropped."""
+
+
+class _Awaited:
+    """An environment whose user is asked over the network, for the collector, which waits for one answer at a time. One
+    loop for all of them: the connections of a client belong to the loop that opened them. `users` keeps what each
+    episode's user has used, by the episode's seed."""
+
+    def __init__(self, env: Any, loop: asyncio.Runner, users: dict[int, Usage]) -> None:
+        self._env = env
+        self._loop = loop
+        self._users = users
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def reset(self, *, seed: int, options: dict[str, Any]) -> Any:
+        begun = self._loop.run(self._env.areset(seed=seed, options=options))
+        self._users[seed] = getattr(self._env.user, "usage", Usage())
+        return begun
+
+    def step(self, action: AgentAction) -> Any:
+        return self._loop.run(self._env.astep(action))
 
 
 def play_policy(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
@@ -41,13 +65,19 @@ def play_policy(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
         system_prompt=evaluation.request.system_prompt,
     )
     by_id = {f"{job.task_id}/{job.trial}": job for job in jobs}
+    loop, users = asyncio.Runner(), dict[int, Usage]()
 
     def finished(t: Trajectory) -> None:
-        evaluation.finished(_trial(t, by_id[t.id]))
+        trial = _trial(t, by_id[t.id], users.get(t.seed, Usage()))
+        loop.run(evaluation.judge(trial))
+        evaluation.finished(trial)
         if (reason := evaluation.reason_to_end()) is not None:
             raise _Ended(reason)
 
-    collector = Collector(policy, evaluation.make_env, settings, finished)
+    def make_env() -> Any:
+        return _Awaited(evaluation.make_env(), loop, users) if request.user.kind == "llm" else evaluation.make_env()
+
+    collector = Collector(policy, make_env, settings, finished)
     episodes = [
         EpisodeJob(name, job.task_id, job.split, index, job.trial, job.seed)
         for index, (name, job) in enumerate(by_id.items())
@@ -55,7 +85,7 @@ def play_policy(evaluation: Evaluation, jobs: Sequence[TrialJob]) -> str | None:
     # A person has one conversation at a time; the collector begins all that it is given at once.
     together = [episodes] if evaluation.person is None else [[episode] for episode in episodes]
     try:
-        with policy.rollout_weights():
+        with loop, policy.rollout_weights():
             for some in together:
                 if evaluation.person is not None:
                     evaluation.begin(by_id[some[0].id])
@@ -99,7 +129,7 @@ def _check_prompt(evaluation: Evaluation, policy: Policy) -> None:
         ) from error
 
 
-def _trial(t: Trajectory, job: TrialJob) -> Trial:
+def _trial(t: Trajectory, job: TrialJob, user: Usage) -> Trial:
     calls: Sequence[Any] = t.calls
     sampled = t.sampled_tokens
     return Trial(
@@ -122,8 +152,8 @@ def _trial(t: Trajectory, job: TrialJob) -> Trial:
         parse_failures=t.parse_failures,
         user_owned_calls=t.counters.get("user_tool_calls_by_agent", 0),
         coerced_arguments=t.counters.get("coerced_arguments", 0),
-        tokens={"completion": sampled, "prompt": len(t.ids) - sampled},
-        cost=0.0,
+        tokens={"completion": sampled, "prompt": len(t.ids) - sampled, **user.tokens},
+        cost=user.cost,  # the agent's own tokens cost nothing
         attempts=job.attempts + 1,
         wall_s=round(t.wall_s, 3),
         transcript=[as_json(message) for message in t.transcript],
