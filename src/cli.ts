@@ -8,6 +8,7 @@ import { resolve } from "node:path";
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { benchGrammar } from "./bench/grammar.js";
 import { evalGrammar } from "./eval/grammar.js";
+import { exportGrammar, exportTyped } from "./export-grammar.js";
 import { modelsGrammar } from "./models-grammar.js";
 import type {
   BenchOptions,
@@ -159,6 +160,12 @@ function grammar(color: boolean, settle: (running: Promise<number>) => Promise<v
 
   modelsGrammar(program.command("models"), absolute, (typed, command) =>
     settle(import("./commands/models.js").then(({ run }) => run({ ...globals(command), ...typed }))),
+  );
+
+  exportGrammar(program.command("export"), absolute).action((run: string, to: string, _: unknown, command: Command) =>
+    settle(
+      import("./commands/export.js").then((it) => it.run({ ...globals(command), ...exportTyped(run, to, command) })),
+    ),
   );
 
   program

@@ -76,6 +76,7 @@ const EXIT_OF_CODE = {
   "SF-MODEL-UNKNOWN": EXIT.usage,
   "SF-MODEL-GONE": EXIT.usage,
   "SF-MODEL-GET-FAILED": EXIT.environment,
+  "SF-EXPORT": EXIT.usage,
   // the worker
   "SF-WORKER-FAILED": EXIT.failed,
   "SF-WORKER-DIED": EXIT.failed,

@@ -104,6 +104,7 @@ export interface EvalOptions extends GlobalOptions {
   out?: string;
   /** Absolute path of a results folder to go on with. */
   resume?: string;
+  strictArguments?: boolean;
   retryErrors?: boolean;
   /** Answer yes to every question. */
   yes: boolean;
@@ -119,6 +120,16 @@ export interface EvalCompareOptions extends GlobalOptions {
 export interface ModelsOptions extends GlobalOptions {
   /** What to get: a preset, an absolute path or a hub id. Absent: list what there is. */
   model?: string;
+  /** Answer yes to every question. */
+  yes: boolean;
+}
+
+export interface ExportOptions extends GlobalOptions {
+  /** A run's name or path, or `latest`; `@STEP` behind it names a checkpoint that is not the last. */
+  run: string;
+  /** Absolute path of the folder to write. */
+  folder: string;
+  merge: boolean;
   /** Answer yes to every question. */
   yes: boolean;
 }

@@ -10,7 +10,7 @@ import type { AgentRequest, Asked, EvalRequest, NamedAgent } from "./request.js"
 export type Checkpoint = Extract<AgentRequest, { kind: "checkpoint" }>;
 
 /** The checkpoint of step `step` (null: the last) of the run called `name`. */
-function checkpointOf(root: string, name: string, step: number | null): Checkpoint {
+export function checkpointOf(root: string, name: string, step: number | null): Checkpoint {
   const dir = findRun(root, name);
   const { run } = readRun(dir);
   const last = lastCheckpoint(dir);

@@ -1,4 +1,4 @@
-/** Asks the worker for a model: one request, answered by the folder that it filled or found. */
+/** Asks the worker for a model: one request, answered by the folder that it filled or found; or for an export. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { EXIT, UserError } from "../errors.js";
@@ -22,6 +22,13 @@ export type ModelRequest =
       >;
     }
   | { action: "fetch"; name: string };
+
+export interface ExportRequest {
+  /** Absolute paths, and whether an adapter is added to its model's weights. */
+  checkpoint: string;
+  folder: string;
+  merge: boolean;
+}
 
 interface Asking {
   python: string;
@@ -47,10 +54,11 @@ interface Told {
 const REQUEST = "request.json";
 
 /** Throws Stopped when `signal` aborted it, or the worker's own refusal. */
-export async function askWorker(request: ModelRequest, asking: Asking): Promise<EventOf<"model">> {
+export async function askWorker(request: ModelRequest | ExportRequest, asking: Asking): Promise<EventOf<"model">> {
   const { python, dir, log, signal } = asking;
-  writeFileSync(join(dir, REQUEST), `${JSON.stringify({ v: 1, verb: "models", ...request })}\n`);
-  const worker = await startWorker(python, "models", { dir, file: REQUEST, log });
+  const verb = "action" in request ? "models" : "export";
+  writeFileSync(join(dir, REQUEST), `${JSON.stringify({ v: 1, verb, ...request })}\n`);
+  const worker = await startWorker(python, verb, { dir, file: REQUEST, log });
   const stop = () => worker.terminate();
   signal.addEventListener("abort", stop);
   if (signal.aborted) stop();
@@ -66,7 +74,7 @@ export async function askWorker(request: ModelRequest, asking: Asking): Promise<
       },
       stoppedBy: () => (signal.aborted ? "SIGTERM" : null),
     });
-    if (signal.aborted) throw new Stopped("getting the model");
+    if (signal.aborted) throw new Stopped(verb);
     if (state.model !== null && state.end?.status === "completed") return state.model;
     const failure = failureOf(state.end, undefined, `The log is ${log}.`);
     const explained = failure.exitCode !== EXIT.failed;

@@ -6,7 +6,7 @@ import { Worker } from "./worker.js";
 /** `file` is relative to `dir`; what the worker prints is appended to `log`. */
 export async function startWorker(
   python: string,
-  verb: "train" | "bench" | "eval" | "models",
+  verb: "train" | "bench" | "eval" | "models" | "export",
   { dir, file, log }: { dir: string; file: string; log: string },
 ): Promise<Worker> {
   const args = ["-P", "-m", "sinkflex", verb, file];

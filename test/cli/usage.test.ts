@@ -59,7 +59,7 @@ describe("a usage error is exit code 2, on stderr, with the word that was meant"
     ["trian my.yaml", "unknown command `trian`", "Did you mean `train`?"],
     ["my.yaml", "unknown command `my.yaml`", "`sinkflex train my.yaml`"],
     ["benhc", "unknown command `benhc`", "Did you mean `bench`?"],
-    ["learn", "unknown command `learn`", "The commands are train, bench, eval, runs, doctor, models, schema."],
+    ["learn", "unknown command `learn`", "The commands are train, bench, eval, runs, doctor, models, export, schema."],
     ["bench --sqe 4096", "unknown option `--sqe`", "Did you mean `--seq`?"],
     ["bench 4096", "`4096` is one argument too many", "`--seq 4096`"],
     ["bench log-prob --seq 8 16", "`log-prob` is one argument too many", "`--what log-prob`"],

@@ -103,7 +103,7 @@ def _need_room(parent: Path, like: Path) -> None:
 
 def _refuse(target: Path, why: str, fix: str, exit_code: ExitCode = 2) -> Refusal:
     return Refusal(
-        "SF-EXPORT-FOLDER",
+        "SF-EXPORT",
         f"Cannot write to {target}: {why}.",
         why="An export is whole or absent, and replaces nothing.",
         fix=fix,
