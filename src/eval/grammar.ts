@@ -60,6 +60,7 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .option("--seed <n>", "seed of users and sampling")
     .option("--out <folder>", "where the trials go; a folder of the same evaluation is continued", absolute)
     .option("--resume <folder>", "continue an evaluation as it was begun", absolute)
+    .option("--strict-arguments", 'refuse arguments that need repair, such as "100" for 100')
     .option("--retry-errors", "play trials again that a fault ended")
     .option("-y, --yes", "answer yes to every question")
     .addHelpText("after", ABOUT);

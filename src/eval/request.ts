@@ -37,6 +37,7 @@ export interface EvalRequest {
   system_prompt: "full" | "none" | null;
   results: string;
   retry_errors: boolean;
+  strict_arguments: boolean;
   /** What to type to measure the same again. */
   command: string;
 }
@@ -96,6 +97,7 @@ export function evalRequest(typed: Typed): { asked: Asked; agent: NamedAgent } {
     budget: budget(typed.budget, refuse),
     prices: prices(typed.prices, refuse),
     retry_errors: typed.retryErrors ?? false,
+    strict_arguments: typed.strictArguments ?? false,
     command: command(typed),
   };
   const agent = namedAgent(typed, refuse);
@@ -209,7 +211,7 @@ function command(typed: Typed): string {
     const value = typed[name];
     if (value === undefined || LEFT_OUT.has(name)) return [];
     const option = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
-    return [option, ...(Array.isArray(value) ? value : [String(value)])];
+    return value === true ? [option] : [option, ...(Array.isArray(value) ? value : [String(value)])];
   });
   return ["sinkflex", "eval", typed.suite ?? "", ...words].join(" ");
 }
@@ -232,6 +234,7 @@ const OPTION_NAMES = [
   "judgeEndpoint",
   "judgeModel",
   "temperature",
+  "strictArguments",
   "maxNewTokens",
   "maxTurns",
   "trialTimeout",

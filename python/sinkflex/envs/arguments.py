@@ -27,12 +27,13 @@ _MISFIT: Any = object()
 MAX_LITERAL = 10_000
 
 
-def check_arguments(spec: ToolSpec, arguments: Any) -> tuple[dict[str, Any], int]:
-    """The arguments as the tool may receive them and how many values were coerced. Raises BadArguments."""
+def check_arguments(spec: ToolSpec, arguments: Any, strict: bool = False) -> tuple[dict[str, Any], int]:
+    """The arguments as the tool may receive them and how many values were coerced. Raises BadArguments, with `strict`
+    for whatever would have to be coerced."""
     coerced = 0
     if isinstance(arguments, str):
-        parsed = _parse(arguments)
-        if parsed is _MISFIT:
+        parsed = _MISFIT if strict else _parse(arguments)
+        if parsed is _MISFIT and not strict:
             parsed = _literal(arguments)
         if not isinstance(parsed, dict):
             raise BadArguments(Problem("bad_json", tool=spec.name, got=preview(arguments)))
@@ -51,7 +52,7 @@ def check_arguments(spec: ToolSpec, arguments: Any) -> tuple[dict[str, Any], int
     clean: dict[str, Any] = {}
     for key, value in arguments.items():
         fitted, n = _fit(value, properties[key], schema)
-        if fitted is _MISFIT:
+        if fitted is _MISFIT or (strict and n):
             wanted = _wanted(properties[key])
             raise BadArguments(Problem("mistyped", tool=spec.name, field=key, wanted=wanted, got=preview(value)))
         clean[key] = fitted

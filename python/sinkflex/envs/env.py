@@ -57,8 +57,8 @@ from .spaces import ActionSpace, ObservationSpace
 class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
     """See the module's docstring. `domain` is a `Domain` or the name of a suite; `split` is where `reset` draws a task
     when its options name none. `make_user(task, seed)` supplies a user from outside the domain, of kind `user`.
-    `examples` conversations go into the info of `reset`, for the prompt. Raises ValueError for limits below 1, an
-    unknown split or kind of user, and examples that the domain does not have."""
+    `examples` conversations go into the info of `reset`, for the prompt. `strict_arguments` refuses what is otherwise
+    coerced. Raises ValueError for limits below 1, an unknown split or kind of user, and examples that there are not."""
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (Gymnasium's own declaration)
 
@@ -71,6 +71,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         max_turns: int = 12,
         max_errors: int = 4,
         examples: int = 0,
+        strict_arguments: bool = False,
         render_mode: str | None = None,
         make_user: MakeUser | None = None,
     ) -> None:
@@ -90,6 +91,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         self.max_turns = min(max_turns, getattr(self.domain, "turn_limit", max_turns))
         self.max_errors = max_errors
         self.examples = examples
+        self.strict_arguments = strict_arguments
         examples_of(self.domain, self.domain.task(self.domain.task_ids(split)[0]), examples)  # refused before any reset
         self.render_mode = render_mode
         self._user_tools: dict[str, ToolSpec] = {tool.name: tool for tool in self.domain.user_tools}
@@ -250,7 +252,7 @@ class DualControlEnv(gymnasium.Env[Observation, AgentAction]):
         arguments, error, valid = call.arguments, None, True
         try:
             spec = self._agent_spec(call.name)
-            arguments, coerced = check_arguments(spec, call.arguments)
+            arguments, coerced = check_arguments(spec, call.arguments, self.strict_arguments)
             e.counters["coerced_arguments"] += coerced
             content = self.domain.call(e.state, "agent", ToolCall(call.name, arguments, call.id))
             if self.domain.ends_episode(call):

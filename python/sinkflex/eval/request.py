@@ -93,6 +93,7 @@ class Request:
     results: Path
     retry_errors: bool
     system_prompt: bool
+    strict_arguments: bool
     command: str
 
     @property
@@ -148,6 +149,7 @@ def parse(raw: Mapping[str, Any]) -> Request:
         results=Path(raw["results"]),
         retry_errors=bool(raw.get("retry_errors")),
         system_prompt=raw.get("system_prompt") != "none",
+        strict_arguments=bool(raw.get("strict_arguments")),
         command=raw.get("command") or "",
         **given,
     )
@@ -188,6 +190,7 @@ def identity(request: Request, facts: Mapping[str, Any]) -> dict[str, Any]:
         "max_turns": request.max_turns,
         "max_errors": request.max_errors,
         "system_prompt": request.system_prompt,
+        **({"strict_arguments": True} if request.strict_arguments else {}),
         **facts,
     }
 

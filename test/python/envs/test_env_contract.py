@@ -125,6 +125,18 @@ def test_a_value_with_one_meaning_is_coerced_and_counted(lamp, given, clean):
     assert info["coerced_arguments"] == (0 if type(given) is int else 1)
 
 
+@pytest.mark.parametrize("given", ["100", 100.0])
+def test_with_strict_arguments_nothing_is_coerced(lamp, given):
+    env = DualControlEnv(lamp.Lamp(), strict_arguments=True)
+    observation, *_, info = play(env, "hall", PLUG, switch("hall", minutes=given))
+    assert "'minutes' of switch must be" in observation[0].content and info["coerced_arguments"] == 0
+    for text in ('{"room": "hall"}', "{'room': 'hall'}"):
+        observation, *_ = play(env, "hall", PLUG, AgentAction(tool_calls=(ToolCall("switch", text),)))
+        assert "must be a JSON object" in observation[0].content
+    *_, info = play(env, "hall", PLUG, switch("hall", minutes=100))
+    assert info["tool_calls"][0]["valid"]
+
+
 @pytest.mark.parametrize("given", ["ten", "1e2", "9" * 5000, True, 1.5, None, [], "01"])
 def test_any_other_type_is_a_tool_error(lamp, given):
     env = DualControlEnv(lamp.Lamp())
