@@ -123,9 +123,7 @@ class Collector:
             self._failed.append(t)
             self.on_episode(t)
             return None
-        policy_text = info["policy_text"] if self.settings.system_prompt else None
-        pieces = self.policy.chat.opening(policy_text, info["tools"] if policy_text else (), observation)
-        append_pieces(t, pieces, turn=-1)
+        append_pieces(t, opening(self.policy.chat, info, observation, self.settings.system_prompt), turn=-1)
         return _Live(job, env, t, Random(job.seed), list(t.ids), started, turn_start=len(t.ids))
 
     def _took(self, live: _Live, row: int, engine: LocalEngine, token: int, logprob: float) -> None:
@@ -188,6 +186,15 @@ def begin(env: Any, job: EpisodeJob) -> tuple[Trajectory, Observation, dict[str,
     return t, observation, info
 
 
+def opening(chat: ChatFormat, info: dict[str, Any], observation: Observation, system_prompt: bool) -> list[Piece]:
+    """The prompt of an episode, from the info and the observation of its reset: the system message with the tools, the
+    example conversations, the first observation, and the header after which the policy speaks. Whoever plays a policy
+    asks here, so it meets everywhere what it was trained on. ValueError for what the format cannot spell."""
+    policy_text = info["policy_text"] if system_prompt else None
+    tools = info["tools"] if system_prompt else ()
+    return chat.opening(policy_text, tools, (*info["examples"], *observation))
+
+
 def append_pieces(t: Trajectory, pieces: Sequence[Piece], turn: int) -> None:
     """Add ids that nobody sampled: no loss, no log-prob. A header opens the next turn and belongs to it."""
     for piece in pieces:
@@ -233,8 +240,7 @@ def demonstrate(chat: ChatFormat, env: Any, agent_name: str, job: EpisodeJob, sy
     """Play a scripted agent; its turns carry the loss mask, as if sampled. Log-probs are 0.0: nobody sampled them."""
     t, observation, info = begin(env, job)
     agent = env.domain.agent(agent_name, env.domain.task(job.task_id), job.seed)
-    policy_text = info["policy_text"] if system_prompt else None
-    append_pieces(t, chat.opening(policy_text, info["tools"] if policy_text else (), observation), turn=-1)
+    append_pieces(t, opening(chat, info, observation, system_prompt), turn=-1)
     while True:
         action = agent.act(observation)
         start = len(t.ids)

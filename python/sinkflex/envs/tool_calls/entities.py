@@ -13,7 +13,7 @@ from .family import COUNTS
 
 _REMAINDERS = {"train": (0, 1, 2, 3, 4), "tune": (5,), "report": (6,)}
 
-_EXTENSIONS = ("pdf", "txt", "csv", "docx", "xlsx", "png")
+_EXTENSIONS = ("pdf", "txt", "csv", "png", "doc")
 
 
 def _words(**text: str) -> Mapping[str, tuple[str, ...]]:
@@ -97,9 +97,9 @@ def draw(kind: str, split: str, rng: Random) -> str | int:
         case "file":
             return f"{rng.choice(_STEMS[split])}_{_number(10, 99, split, rng)}.{rng.choice(_EXTENSIONS)}"
         case "order":
-            return rng.choice(("#", "#", "", "K")) + str(_number(1000, 9999, split, rng))
+            return rng.choice(("#", "")) + str(_number(1000, 9999, split, rng))
         case "trip":
-            return rng.choice(("TR-", "TR-", "#")) + str(_number(1000, 9999, split, rng))
+            return rng.choice(("T-", "")) + str(_number(1000, 9999, split, rng))
         case "date":
             place = _number(0, 12 * 28 - 1, split, rng)
             return f"{_MONTHS[place // 28]} {place % 28 + 1}"

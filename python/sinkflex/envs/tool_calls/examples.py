@@ -1,8 +1,8 @@
 """Example conversations for the prompt: six of each family, about people and things that occur in no task.
 
-The first four show each tool once; then come a detail that does not matter and a correction. They are of the family
-whose tools the prompt lists, also where that family is held out: so small a model uses no tool of its list that it has
-not seen used. What training never shows is the family.
+The first three show each tool once; then come another wording, a detail that does not matter, and a correction. They
+are of the family whose tools the prompt lists, also where that family is held out: so small a model uses no tool of its
+list that it has not seen used. What training never shows is the family.
 """
 
 from __future__ import annotations
@@ -16,63 +16,55 @@ _Example = tuple[str, str, dict[str, str | int]]
 EXAMPLES: Mapping[str, tuple[_Example, ...]] = {
     "shop": (
         ("Kindly cancel order #20417.", "cancel_order", {"order": "#20417"}),
-        ("Buy 12 jade vest.", "buy_item", {"item": "jade vest", "quantity": 12}),
-        ("Where on earth is order K31?", "track_order", {"order": "K31"}),
-        ("Order 70552 has to be for 11 pieces.", "set_quantity", {"order": "70552", "quantity": 11}),
-        ("Igor Blum is a fan of yours. Cancel #611 now.", "cancel_order", {"order": "#611"}),
-        ("Tell me where #82 is. Not #82, I want #83.", "track_order", {"order": "#83"}),
+        ("Buy 12 amber pens.", "buy_item", {"item": "amber pens", "quantity": 12}),
+        ("Where on earth is order 31?", "track_order", {"order": "31"}),
+        ("We are out of jade vests, send 11.", "buy_item", {"item": "jade vests", "quantity": 11}),
+        ("Igor Blum loves your shop. Track order #82.", "track_order", {"order": "#82"}),
+        ("Cancel order 66. Not 66, I want #67.", "cancel_order", {"order": "#67"}),
     ),
     "calendar": (
-        ("Add yacht picnic, May 31, 22:00.", "add_event", {"title": "yacht picnic", "date": "May 31", "time": "22:00"}),
-        ("Ask Igor Blum to the yacht picnic.", "invite_person", {"title": "yacht picnic", "person": "Igor Blum"}),
-        ("Move opera quiz to June 30.", "move_event", {"title": "opera quiz", "date": "June 30"}),
-        ("The opera quiz is cancelled.", "delete_event", {"title": "opera quiz"}),
-        ("I like pears. Delete yacht picnic.", "delete_event", {"title": "yacht picnic"}),
+        ("Move yacht picnic to June 30.", "move_event", {"title": "yacht picnic", "date": "June 30"}),
+        ("Delete opera quiz.", "delete_event", {"title": "opera quiz"}),
+        ("Invite Igor Blum to yacht picnic.", "invite_person", {"title": "yacht picnic", "person": "Igor Blum"}),
+        ("We will have opera quiz on May 29.", "move_event", {"title": "opera quiz", "date": "May 29"}),
         (
-            "Move yacht picnic to May 30. Not May 30, I want May 31.",
-            "move_event",
-            {"title": "yacht picnic", "date": "May 31"},
+            "I like pears. Yacht picnic must have Wanda Pike.",
+            "invite_person",
+            {"title": "yacht picnic", "person": "Wanda Pike"},
         ),
+        ("Delete opera quiz. Not opera quiz, I want rugby gala.", "delete_event", {"title": "rugby gala"}),
     ),
     "files": (
         ("Open memo_7.odt.", "open_file", {"file": "memo_7.odt"}),
-        ("Share memo_7.odt with Igor Blum.", "share_file", {"file": "memo_7.odt", "person": "Igor Blum"}),
-        ("Rename memo_7.odt to song_8.odt.", "rename_file", {"file": "memo_7.odt", "new_name": "song_8.odt"}),
-        ("Get rid of song_8.odt.", "delete_file", {"file": "song_8.odt"}),
-        ("I like pears. Show song_8.odt.", "open_file", {"file": "song_8.odt"}),
-        ("Delete memo_7.odt. Not memo_7.odt, I want song_8.odt.", "delete_file", {"file": "song_8.odt"}),
+        ("Share song_8.odt with Igor Blum.", "share_file", {"file": "song_8.odt", "person": "Igor Blum"}),
+        ("Delete song_8.odt.", "delete_file", {"file": "song_8.odt"}),
+        ("Wanda Pike would love song_5.odt.", "share_file", {"file": "song_5.odt", "person": "Wanda Pike"}),
+        ("I like pears. Delete memo_4.odt.", "delete_file", {"file": "memo_4.odt"}),
+        ("Open memo_7.odt. Not memo_7.odt, I want memo_3.odt.", "open_file", {"file": "memo_3.odt"}),
     ),
     "messages": (
-        (
-            'Tell Igor Blum "the soup is cold".',
-            "send_message",
-            {"person": "Igor Blum", "text": "the soup is cold"},
-        ),
+        ('Send "the soup is cold" to Igor Blum.', "send_message", {"person": "Igor Blum", "text": "the soup is cold"}),
         ("Call Wanda Pike.", "call_person", {"person": "Wanda Pike"}),
-        ("Mute Igor Blum for 95 minutes.", "mute_chat", {"person": "Igor Blum", "minutes": 95}),
-        ("Wanda Pike must not write to me.", "block_person", {"person": "Wanda Pike"}),
-        ("I like pears. I will talk to Igor Blum.", "call_person", {"person": "Igor Blum"}),
+        ("Block Igor Blum.", "block_person", {"person": "Igor Blum"}),
+        ("I need a word with Igor Blum.", "call_person", {"person": "Igor Blum"}),
+        ('I like pears. Tell Wanda Pike "nice hat".', "send_message", {"person": "Wanda Pike", "text": "nice hat"}),
         ("Block Igor Blum. Not Igor Blum, I want Wanda Pike.", "block_person", {"person": "Wanda Pike"}),
     ),
     "devices": (
         ("Heat the sunroom to 29 degrees.", "set_temperature", {"room": "sunroom", "degrees": 29}),
-        ("It is dark in the sunroom.", "switch_light", {"room": "sunroom"}),
+        ("Switch the light in the sunroom.", "switch_light", {"room": "sunroom"}),
         ("Run the blender for 95 minutes.", "start_machine", {"machine": "blender", "minutes": 95}),
-        ("Stop the blender.", "stop_machine", {"machine": "blender"}),
-        ("I like pears. Stop the toaster.", "stop_machine", {"machine": "toaster"}),
-        (
-            "Run the blender for 95 minutes. Not 95, I want 98.",
-            "start_machine",
-            {"machine": "blender", "minutes": 98},
-        ),
+        ("It is dark in the pantry.", "switch_light", {"room": "pantry"}),
+        ("I like pears. Start the toaster for 98 minutes.", "start_machine", {"machine": "toaster", "minutes": 98}),
+        ("Heat the pantry to 28 degrees. Not 28, I want 30.", "set_temperature", {"room": "pantry", "degrees": 30}),
     ),
     "travel": (
         ("Find a flight from Malta to Perth.", "find_flight", {"origin": "Malta", "destination": "Perth"}),
-        ("Book a hotel in Perth, 12 nights.", "book_hotel", {"city": "Perth", "nights": 12}),
-        ("We want a car in Malta for 11 days.", "rent_car", {"city": "Malta", "days": 11}),
-        ("Cancel trip TR-52.", "cancel_trip", {"trip": "TR-52"}),
-        ("I like pears. Cancel #53.", "cancel_trip", {"trip": "#53"}),
-        ("Book a hotel in Malta, 12 nights. Not Malta, I want Perth.", "book_hotel", {"city": "Perth", "nights": 12}),
+        ("Cancel trip T-52.", "cancel_trip", {"trip": "T-52"}),
+        ("Book a hotel in Perth for 12 nights.", "book_hotel", {"city": "Perth", "nights": 12}),
+        ("We will not take trip 53.", "cancel_trip", {"trip": "53"}),
+        ("I like pears. Get me from Perth to Malta.", "find_flight", {"origin": "Perth", "destination": "Malta"}),
+        ("Book a hotel in Malta for 11 nights. Not 11, I want 12.", "book_hotel", {"city": "Malta", "nights": 12}),
     ),
 }
 

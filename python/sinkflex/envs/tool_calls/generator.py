@@ -17,6 +17,8 @@ from .families import FAMILIES, HELD_OUT
 from .family import Family
 
 STYLES = ("direct", "indirect", "detail", "corrected")
+PATTERN = (0, 1, 0, 2, 0, 1, 0, 3)
+"""The styles of every eight tasks of a family in a row: half are direct, a quarter indirect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def families(split: str) -> tuple[Family, ...]:
 def place(split: str, index: int) -> tuple[Family, int]:
     """Family and style of the task of that index."""
     chosen = families(split)
-    return chosen[index % len(chosen)], index // len(chosen) % len(STYLES)
+    return chosen[index % len(chosen)], PATTERN[index // len(chosen) % len(PATTERN)]
 
 
 def build(split: str, index: int) -> Content:

@@ -1,4 +1,4 @@
-"""The six tool families, each of four tools, with their phrases.
+"""The six tool families, each of three tools, with their phrases.
 
 Four occur in every split; `devices` only in tune and `travel` only in report, so that a choice made on tune has already
 met a family that training never showed, and the report's family decided nothing.

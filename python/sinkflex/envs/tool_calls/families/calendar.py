@@ -8,31 +8,6 @@ CALENDAR = Family(
     "calendar",
     (
         request(
-            "add_event",
-            "Put a new event into the calendar.",
-            {"title": "event", "date": "date", "time": "time"},
-            train=Phrases(
-                (
-                    "Add {title} on {date} at {time}.",
-                    "Put {title} in my calendar for {date} at {time}.",
-                    "Create the event {title}, {date}, {time}.",
-                ),
-                (
-                    "I have a {title} on {date} at {time}.",
-                    "On {date} at {time} there is a {title}.",
-                    "My {title} starts at {time} on {date}.",
-                ),
-            ),
-            tune=Phrases(("Enter {title} for {date}, {time}.",), ("They set the {title} for {time}, {date}.",)),
-            report=Phrases(
-                ("Schedule {title} for {time} on {date}.", "Book my {title}: {date}, starting {time}."),
-                (
-                    "Keep {date} at {time} free, that is when the {title} is.",
-                    "We agreed to have the {title} at {time}, {date}.",
-                ),
-            ),
-        ),
-        request(
             "move_event",
             "Move an event to another date.",
             {"title": "event", "date": "date"},

@@ -29,11 +29,5 @@ DEVICES = Family(
                 ("Run the {machine} for {minutes} minutes.",), ("The {machine} has to work {minutes} minutes.",)
             ),
         ),
-        request(
-            "stop_machine",
-            "Stop a machine.",
-            {"machine": "machine"},
-            tune=Phrases(("Stop the {machine}.",), ("The {machine} has been on long enough.",)),
-        ),
     ),
 )

@@ -36,28 +36,6 @@ FILES = Family(
             ),
         ),
         request(
-            "rename_file",
-            "Give a file a new name.",
-            {"file": "file", "new_name": "file"},
-            train=Phrases(
-                (
-                    "Rename {file} to {new_name}.",
-                    "Change the name of {file} to {new_name}.",
-                    "Please call the file {file} {new_name}.",
-                ),
-                (
-                    "{file} should be called {new_name}.",
-                    "{file} has the wrong name, it is {new_name}.",
-                    "I want {file} to be named {new_name}.",
-                ),
-            ),
-            tune=Phrases(("Retitle {file} as {new_name}.",), ("From now on {file} goes by {new_name}.",)),
-            report=Phrases(
-                ("Give {file} the new name {new_name}.", "Turn the file name {file} into {new_name}."),
-                ("{new_name} would be a better name for {file}.", "Let {file} be known as {new_name}."),
-            ),
-        ),
-        request(
             "share_file",
             "Share a file with a person.",
             {"file": "file", "person": "person"},

@@ -53,33 +53,5 @@ MESSAGES = Family(
                 ("{person} is a nuisance, keep that contact away from me.", "Do not let {person} bother me."),
             ),
         ),
-        request(
-            "mute_chat",
-            "Mute a chat for some minutes.",
-            {"person": "person", "minutes": "minutes"},
-            train=Phrases(
-                (
-                    "Mute {person} for {minutes} minutes.",
-                    "Please mute the chat with {person} for {minutes} minutes.",
-                    "Silence {person} for {minutes} minutes.",
-                ),
-                (
-                    "I do not want to hear {person} for {minutes} minutes.",
-                    "Keep {person} quiet for {minutes} minutes.",
-                    "For {minutes} minutes no sound from {person}.",
-                ),
-            ),
-            tune=Phrases(("Hush {person}, {minutes} minutes long.",), ("{person} can wait {minutes} minutes.",)),
-            report=Phrases(
-                (
-                    "Turn off sounds of {person} during the next {minutes} minutes.",
-                    "Set {person} to silent, {minutes} minutes.",
-                ),
-                (
-                    "Give me {minutes} minutes of peace from {person}.",
-                    "{person} is too loud, hold that chat back {minutes} minutes.",
-                ),
-            ),
-        ),
     ),
 )

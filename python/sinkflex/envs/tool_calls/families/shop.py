@@ -69,29 +69,5 @@ SHOP = Family(
                 ),
             ),
         ),
-        request(
-            "set_quantity",
-            "Change how many pieces are in an order.",
-            {"order": "order", "quantity": "few"},
-            train=Phrases(
-                (
-                    "Change order {order} to {quantity} pieces.",
-                    "Set the quantity of {order} to {quantity}.",
-                    "Make it {quantity} pieces in order {order}.",
-                ),
-                (
-                    "Order {order} should have {quantity} pieces.",
-                    "I only need {quantity} in order {order}.",
-                    "Let {order} be for {quantity} instead.",
-                ),
-            ),
-            tune=Phrases(
-                ("Update {order} so that it has {quantity} units.",), ("{order} needs to hold {quantity}, not one.",)
-            ),
-            report=Phrases(
-                ("Adjust the amount in {order} to {quantity}.", "Edit {order}: quantity {quantity}."),
-                ("There must be {quantity} of them in {order}.", "{quantity} would be the right number for {order}."),
-            ),
-        ),
     ),
 )

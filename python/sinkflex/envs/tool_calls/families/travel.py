@@ -26,15 +26,6 @@ TRAVEL = Family(
             ),
         ),
         request(
-            "rent_car",
-            "Rent a car in a city.",
-            {"city": "city", "days": "few"},
-            report=Phrases(
-                ("Rent a car in {city} for {days} days.", "Hire a car for {days} days in {city}."),
-                ("I want to drive around {city} for {days} days.", "In {city} we need wheels for {days} days."),
-            ),
-        ),
-        request(
             "cancel_trip",
             "Cancel a trip.",
             {"trip": "trip"},
