@@ -1,9 +1,11 @@
 /** `sinkflex eval`: an agent plays a suite; trials go to a folder, their report to the screen. */
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { readPrices } from "../config/prices.js";
 import { EXIT, UserError } from "../errors.js";
 import { agentOf, settingsOf } from "../eval/agents.js";
 import { nobody, personOf } from "../eval/person.js";
+import { isPriceFile, type Prices } from "../eval/prices.js";
 import { type Asked, type EvalRequest, evalRequest } from "../eval/request.js";
 import type { EvalOptions } from "../options.js";
 import { lastWords } from "../process/ending.js";
@@ -23,7 +25,9 @@ const WIDEST = 120;
 
 export async function run(options: EvalOptions): Promise<number> {
   const root = options.runs ?? defaultRoot();
-  const request = options.resume === undefined ? await fresh(options, root) : again(options, options.resume);
+  const listed = options.prices !== undefined && isPriceFile(options.prices) ? await readPrices(options.prices) : null;
+  const { resume } = options;
+  const request = resume === undefined ? await fresh(options, root, listed) : again(options, resume, listed);
   const { stdin, stdout } = process;
   const person = personOf(
     request,
@@ -68,8 +72,8 @@ export async function run(options: EvalOptions): Promise<number> {
   throw failure;
 }
 
-async function fresh(options: EvalOptions, root: string): Promise<EvalRequest> {
-  const { asked, agent: named } = evalRequest(options);
+async function fresh(options: EvalOptions, root: string, listed: Prices | null): Promise<EvalRequest> {
+  const { asked, agent: named } = evalRequest(options, listed);
   const agent = await agentOf(named, asked, options, root);
   const label = agent.kind === "scripted" ? agent.name : agent.kind;
   const results = options.out ?? freeFolder(join(root, runName(`eval-${asked.suite}-${label}`, new Date())));
@@ -79,7 +83,7 @@ async function fresh(options: EvalOptions, root: string): Promise<EvalRequest> {
 }
 
 /** The same request once more; only how it is played may be typed anew. */
-function again(options: EvalOptions, folder: string): EvalRequest {
+function again(options: EvalOptions, folder: string, listed: Prices | null): EvalRequest {
   const before = readJson<EvalRequest>(join(folder, REQUEST));
   if (before?.verb !== "eval") {
     throw new UserError({
@@ -88,7 +92,7 @@ function again(options: EvalOptions, folder: string): EvalRequest {
       fix: "Name the results folder that an earlier `sinkflex eval` reported.",
     });
   }
-  const { asked } = evalRequest({ ...options, suite: before.suite });
+  const { asked } = evalRequest({ ...options, suite: before.suite }, listed);
   const { concurrency, budget, prices, retry_errors } = asked;
   return {
     ...before,

@@ -2,6 +2,7 @@
 import type { Command } from "commander";
 import { modelWord } from "../options.js";
 import { SUITES } from "./choices.js";
+import { isPriceFile } from "./prices.js";
 
 const ABOUT = `
 Suites: ${SUITES.join(", ")}
@@ -56,7 +57,9 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .option("--max-turns <n>", "longest conversation, in turns of the agent")
     .option("--trial-timeout <s>", "longest trial, in seconds")
     .option("--budget <limit>", "stop before more is used: 200000, 200k or 5M tokens, or $2.50")
-    .option("--prices <in/out>", "dollars per million prompt and completion tokens, such as 0.5/1.5")
+    .option("--prices <in/out>", "dollars per million prompt and completion tokens, 0.5/1.5; or a file", (text) =>
+      isPriceFile(text) ? absolute(text) : text,
+    )
     .option("--seed <n>", "seed of users and sampling")
     .option("--out <folder>", "where the trials go; a folder of the same evaluation is continued", absolute)
     .option("--resume <folder>", "continue an evaluation as it was begun", absolute)

@@ -5,6 +5,7 @@
 import { nearest, type Problem, UserError } from "../errors.js";
 import type { EvalOptions } from "../options.js";
 import { AGENTS, SCORE_MODES, SUITES, USERS } from "./choices.js";
+import { flatPrice, isPriceFile, type Prices } from "./prices.js";
 
 export type AgentRequest =
   | { kind: "scripted"; name: string }
@@ -32,7 +33,7 @@ export interface EvalRequest {
   trial_timeout_s: number | null;
   concurrency: number | null;
   budget: { tokens: number } | { money: number } | null;
-  prices: { prompt: number; completion: number } | null;
+  prices: Prices | null;
   /** Of a checkpoint: whether it was trained with the suite's policy text and tool schemas in its prompt. */
   system_prompt: "full" | "none" | null;
   results: string;
@@ -55,8 +56,8 @@ type Typed = Partial<EvalOptions>;
 
 const MOST = 1_000_000;
 
-/** Throws a UserError that holds every problem. */
-export function evalRequest(typed: Typed): { asked: Asked; agent: NamedAgent } {
+/** `listed` are the prices of a file. Throws a UserError that holds every problem. */
+export function evalRequest(typed: Typed, listed: Prices | null = null): { asked: Asked; agent: NamedAgent } {
   const problems: Problem[] = [];
   const refuse = (what: string, fix?: string) => {
     problems.push({ code: "SF-USAGE-ARGUMENT", what, fix });
@@ -95,14 +96,14 @@ export function evalRequest(typed: Typed): { asked: Asked; agent: NamedAgent } {
     trial_timeout_s: real(typed.trialTimeout, "--trial-timeout", false, refuse),
     concurrency: count("concurrency", "--concurrency"),
     budget: budget(typed.budget, refuse),
-    prices: prices(typed.prices, refuse),
+    prices: listed ?? prices(typed.prices, refuse),
     retry_errors: typed.retryErrors ?? false,
     strict_arguments: typed.strictArguments ?? false,
     command: command(typed),
   };
   const agent = namedAgent(typed, refuse);
   if (asked.budget !== null && "money" in asked.budget && asked.prices === null && agent?.kind === "endpoint") {
-    refuse("a budget in money needs prices", "Add --prices IN/OUT, dollars per million tokens.");
+    refuse("a budget in money needs prices", "Add --prices IN/OUT, dollars per million tokens, or a file with them.");
   }
   if (problems.length > 0) throw new UserError(problems, { left: "Nothing was played." });
   return { asked, agent };
@@ -191,11 +192,10 @@ function budget(text: string | undefined, refuse: Refuse): Asked["budget"] {
   return refuse(`\`--budget ${text}\` is no budget`, "Give tokens, such as 200k, or dollars, such as $2.50; above 0.");
 }
 
-function prices(text: string | undefined, refuse: Refuse): Asked["prices"] {
-  if (text === undefined) return null;
-  const [, left, right] = /^\$?(\d+(?:\.\d+)?)\/\$?(\d+(?:\.\d+)?)$/.exec(text) ?? [];
-  if (left !== undefined && right !== undefined) return { prompt: Number(left), completion: Number(right) };
-  return refuse(`\`--prices ${text}\` are no prices`, "Give dollars per million tokens, prompt/completion: 0.5/1.5.");
+function prices(text: string | undefined, refuse: Refuse): Prices | null {
+  if (text === undefined || isPriceFile(text)) return null;
+  const fix = "Give dollars per million tokens, prompt/completion: 0.5/1.5; or a YAML file that has them by model.";
+  return flatPrice(text) ?? refuse(`\`--prices ${text}\` are no prices`, fix);
 }
 
 function suggestion(value: string, allowed: readonly string[]): string {

@@ -18,14 +18,15 @@ from .results import Trial
 def priced(request: Request) -> Request:
     """The request itself. Refusal for a budget in money that no cost could ever use up: a server is paid for and its
     prices are not known."""
-    paid = request.agent.kind == "endpoint" or request.user.endpoint is not None or request.judge is not None
-    unknown = request.prices.prompt is None or request.prices.completion is None
-    if request.budget.money is not None and paid and unknown:
+    paid = [request.agent.model] if request.agent.kind == "endpoint" else []
+    paid += [server.model for server in (request.user.endpoint, request.judge) if server is not None]
+    unknown = [model for model in paid if not request.prices.of(model).known]
+    if request.budget.money is not None and unknown:
         raise Refusal(
             "SF-EVAL-REQUEST",
-            "A budget in money needs prices.",
+            f"A budget in money needs prices, those of {', '.join(map(str, dict.fromkeys(unknown)))} too.",
             why="Without them no cost is known, and the budget would end nothing.",
-            fix="Add --prices IN/OUT, dollars per million tokens, or give the budget in tokens.",
+            fix="Add --prices IN/OUT, dollars per million tokens, or a file with them, or give the budget in tokens.",
             owner="env",
             exit_code=2,
         )

@@ -62,10 +62,25 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Money per million tokens, agent and user alike; None where it is not known (a cost is then unknown, not 0)."""
+    """Money per million tokens; None where it is not known (a cost is then unknown, not 0)."""
 
     prompt: float | None = None
     completion: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.prompt is not None and self.completion is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """One price for every model, or each by the name that its server knows it by."""
+
+    every: Prices = Prices()
+    models: Mapping[str, Prices] | None = None
+
+    def of(self, model: str | None) -> Prices:
+        return self.every if self.models is None else self.models.get(model or "", Prices())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +104,7 @@ class Request:
     call_timeout_s: float
     concurrency: int
     budget: Budget
-    prices: Prices
+    prices: PriceList
     results: Path
     retry_errors: bool
     system_prompt: bool
@@ -145,7 +160,7 @@ def parse(raw: Mapping[str, Any]) -> Request:
         trials=raw.get("trials") or 1,
         seed=raw.get("seed") or 0,
         budget=Budget(budget.get("tokens"), budget.get("money")),
-        prices=Prices(prices.get("prompt"), prices.get("completion")),
+        prices=_prices(prices),
         results=Path(raw["results"]),
         retry_errors=bool(raw.get("retry_errors")),
         system_prompt=raw.get("system_prompt") != "none",
@@ -153,6 +168,14 @@ def parse(raw: Mapping[str, Any]) -> Request:
         command=raw.get("command") or "",
         **given,
     )
+
+
+def _prices(raw: Mapping[str, Any]) -> PriceList:
+    def price(one: Mapping[str, Any]) -> Prices:
+        return Prices(one.get("prompt"), one.get("completion"))
+
+    models = raw.get("models")
+    return PriceList(price(raw), None if models is None else {name: price(one) for name, one in models.items()})
 
 
 def _agent(raw: Mapping[str, Any]) -> AgentSpec:

@@ -74,7 +74,8 @@ class Evaluation:
             return
         assertions = self.domain.assertions(self.domain.task(trial.task_id))
         if assertions and (trial.outcome == "scored" or trial.owner == "reward"):
-            await grade(self.server(self.request.judge, "JUDGE"), trial, assertions, self.request.prices)
+            prices = self.request.prices.of(self.request.judge.model)
+            await grade(self.server(self.request.judge, "JUDGE"), trial, assertions, prices)
 
     def _make_user(self) -> MakeUser | None:
         """A user from outside the domain, None where the domain has it."""
@@ -89,6 +90,7 @@ class Evaluation:
             fix = "Name one with --user-endpoint URL --user-model NAME."
             raise refuse("SF-EVAL-USER", "A user that is a language model needs an endpoint", fix, 2)
         server = self.server(request.user.endpoint, "USER")
+        prices = request.prices.of(request.user.endpoint.model)
         return lambda task, seed: LlmUser(
             server,
             domain.scenario(task),
@@ -96,7 +98,7 @@ class Evaluation:
             domain.user_tools,
             seed=seed,
             temperature=request.temperature,
-            prices=request.prices,
+            prices=prices,
         )
 
     def begin(self, job: TrialJob) -> None:
@@ -201,7 +203,7 @@ def make_player(evaluation: Evaluation) -> MakePlayer:
             temperature=request.temperature,
             max_tokens=request.max_new_tokens,
             seed=job.seed,
-            prices=request.prices,
+            prices=request.prices.of(request.agent.model),
         )
     if (person := evaluation.person) is not None and request.agent.kind == "human":
         return lambda job, task, info: HumanAgent(person, domain)

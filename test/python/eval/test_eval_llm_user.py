@@ -35,7 +35,7 @@ def telecom(folder: Path, agent: str, user: str, **changes: Any) -> dict[str, An
         trials=1,
         agent={"kind": "endpoint", "url": agent, "model": "stub"},
         user={"kind": "llm", "url": user, "model": "customer"},
-        prices={"prompt": 1.0, "completion": 2.0},
+        prices={"models": {"stub": {"prompt": 1.0, "completion": 2.0}, "customer": {"prompt": 3.0, "completion": 5.0}}},
         **changes,
     )
 
@@ -81,7 +81,7 @@ def test_a_model_plays_the_customer_and_uses_its_own_tools(tmp_path: Path) -> No
     assert status["content"] not in shown and "check_status_bar" not in json.dumps(clerk.requests[-1]["tools"])
 
     assert got["tokens"] == {"completion": 20, "prompt": 200, "user_completion": 40, "user_prompt": 400}
-    assert got["cost"] == pytest.approx((200 + 400) * 1e-6 + (20 + 40) * 2e-6)
+    assert got["cost"] == pytest.approx((200 * 1.0 + 20 * 2.0 + 400 * 3.0 + 40 * 5.0) / 1e6)  # by model
     assert (got["user"], got["prompt_sha256"]) == ("llm", prompt_sha256("customer"))
 
 

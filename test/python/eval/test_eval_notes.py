@@ -43,5 +43,9 @@ def test_a_budget_in_money_without_prices_is_refused_whoever_is_paid(paid: dict[
     with pytest.raises(Refusal, match=r"needs prices.*--prices") as refused:
         run(raw(tmp_path / "none", budget={"money": 1.0}, prices={"prompt": 0.5}, **paid))
     assert refused.value.exit_code == 2 and not (tmp_path / "none").exists()
+    listed = {"models": {"m": {"prompt": 1.0, "completion": 1.0}}}
+    if paid != {"agent": ENDPOINT}:
+        with pytest.raises(Refusal, match=r"those of [uj] too"):
+            run(raw(tmp_path / "none", budget={"money": 1.0}, prices=listed, **paid))
     code, _ = run(raw(tmp_path / "free", budget={"money": 1.0}, tasks=1, trials=1))
     assert code == 0, "scripted agents cost nothing, and that is known"
