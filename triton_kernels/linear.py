@@ -74,14 +74,16 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     Differentiable in all three.
     """
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        out: torch.Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return out
+        # Rows of a matrix, so that the result is no view that autograd would not let a caller write into.
+        out: torch.Tensor = _Linear.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+        return out.view(*x.shape[:-1], -1)
     return _onednn(x, weight, bias)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """x [rows, inputs] -> [rows, outputs]."""
         ctx.save_for_backward(x if weight.requires_grad else None, weight if x.requires_grad else None)
         return _onednn(x, weight, bias)
 
@@ -90,7 +92,6 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, d_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         want_x, want_weight, want_bias = ctx.needs_input_grad
-        rows = d_out.flatten(0, -2)
         d_x = _onednn(d_out, weight.T, None) if want_x else None
-        d_weight = _onednn(rows.T, x.flatten(0, -2).T, None) if want_weight else None
-        return d_x, d_weight, rows.sum(0) if want_bias else None
+        d_weight = _onednn(d_out.T, x.T, None) if want_weight else None
+        return d_x, d_weight, d_out.sum(0) if want_bias else None

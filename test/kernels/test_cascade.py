@@ -95,6 +95,8 @@ def test_linear_is_torchs_linear_forward_and_backward(with_bias: bool) -> None:
         torch.autograd.grad(out, leaves, pull), torch.autograd.grad(wanted, leaves, pull), strict=True
     ):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    api.linear(x, weight, bias).add_(1.0).sum().backward()  # its result may be written into, as torch's may
+    assert x.grad is not None
 
 
 @needs_onednn
