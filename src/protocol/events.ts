@@ -76,6 +76,7 @@ export const eventSchema = z.discriminatedUnion("type", [
     group_size: z.int(),
     tasks_per_step: z.int(),
     system_prompt: z.string().nullish(),
+    examples: z.int().nullish(),
     noop_mean: optional,
     notes: z.array(z.string()).default([]),
     versions: z.record(z.string(), z.string().nullable()).nullish(),

@@ -1,6 +1,6 @@
 """The suites: one line each, loaded only when asked for.
 
-A suite is a module that defines `load(suite: str, levels: Sequence[int] | None) -> Domain`. `load` raises
+A suite is a module that defines `load(suite: str, levels: Sequence[int] | None, natural: bool) -> Domain`. It raises
 `MissingExtra` when a package that the suite needs is absent.
 """
 
@@ -40,14 +40,15 @@ def suites() -> tuple[str, ...]:
     return tuple(SUITES)
 
 
-def domain(suite: str, levels: Sequence[int] | None = None) -> Domain:
-    """The domain behind a suite. Raises UnknownSuite (with a suggestion), MissingExtra, or ValueError for
-    levels that the suite does not have."""
+def domain(suite: str, levels: Sequence[int] | None = None, natural: bool = False) -> Domain:
+    """The domain behind a suite. `natural`: in sentences, for a policy of open vocabulary, where the suite also has a
+    closed one (mini-shop). Raises UnknownSuite (with a suggestion), MissingExtra, or ValueError for levels that the
+    suite does not have."""
     if suite not in SUITES:
         near = difflib.get_close_matches(suite, SUITES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the suites are: {', '.join(SUITES)}"
         raise UnknownSuite(f"there is no suite {suite!r}; {hint}")
-    loaded: Domain = importlib.import_module(SUITES[suite]).load(suite, levels)
+    loaded: Domain = importlib.import_module(SUITES[suite]).load(suite, levels, natural)
     return loaded
 
 
@@ -59,6 +60,7 @@ def make(
     max_turns: int = 12,
     max_errors: int = 4,
     levels: Sequence[int] | None = None,
+    natural: bool = False,
     examples: int = 0,
     render_mode: str | None = None,
 ) -> DualControlEnv:
@@ -66,7 +68,7 @@ def make(
     from .env import DualControlEnv
 
     return DualControlEnv(
-        domain(suite, levels),
+        domain(suite, levels, natural),
         split=split,
         user=user,
         max_turns=max_turns,

@@ -8,6 +8,7 @@ with a chat template, so a checkpoint loads without SinkFlex.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -16,6 +17,12 @@ from transformers import PreTrainedTokenizerFast
 from .chat import JSON_TEMPLATE, SPECIALS, WORD_TEMPLATE
 
 BPE_SIZE = 2048
+
+
+def closed_words(folder: Path) -> bool:
+    """Whether the model in `folder` knows the words of one suite and no others, by its chat template alone."""
+    template = folder / "chat_template.jinja"
+    return template.is_file() and template.read_text(encoding="utf-8") == WORD_TEMPLATE
 
 
 def word_list(vocabulary: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,20 +16,19 @@ import torch
 import transformers
 
 from sinkflex import envs
-from sinkflex.config import Config, Run
-from sinkflex.envs.domain import InfraFault
+from sinkflex.config import Config, Eval, Run
+from sinkflex.envs.domain import InfraFault, examples_of
 from sinkflex.kernels.api import Choice, Request, choose, resolve
 from sinkflex.kernels.layout import Layout
+from sinkflex.policy.linear import quicken, quickened
 from sinkflex.policy.model import Policy, head_dim
+from sinkflex.policy.tokenizer import closed_words
 from sinkflex.refusal import Refusal
-from sinkflex.rollout.scheduler import RolloutSettings
+from sinkflex.rollout.scheduler import RolloutSettings, opening
 
 from .idle import idle_note, idle_tasks
 from .origin import make_policy, model_dtype, model_folder
-
-SMALL_MODEL = 5_000_000
-"""Below this many parameters a second thread costs more in waiting than it brings in arithmetic (measured on two
-cores: the tiny policy's step is as fast on one)."""
+from .threads import Threads, choose_threads
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ class Setup:
     policy: Policy
     make_env: Callable[[], Any]
     attention_reason: str
-    threads_reason: str
+    threads: Threads
 
     def settings(self, temperature: float) -> RolloutSettings:
         r = self.config.rollout
@@ -76,10 +75,11 @@ class Setup:
 def prepare(run: Run) -> Setup:
     """Build or load everything, the same way at a start and at a resume (which then fills the weights)."""
     config = run.config
-    _refuse_unbuilt(config)
     device = _device(config)
+    folder = model_folder(run)
     try:
-        domain = envs.domain(config.env.suite, levels=config.env.levels)
+        natural = folder is not None and not closed_words(folder)
+        domain = envs.domain(config.env.suite, levels=config.env.levels, natural=natural)
     except InfraFault as error:
         fix = error.fix or "run `sinkflex doctor --fix`"
         raise Refusal(
@@ -92,36 +92,28 @@ def prepare(run: Run) -> Setup:
         ) from error
     except ValueError as error:
         raise _refuse("env.suite", config.env.suite, str(error)) from error
-    folder = model_folder(run)
     dtype = model_dtype(config, device, built=folder is None)
     impl, reason = _attention(config, device, dtype)
     policy = make_policy(run, folder, domain, impl=impl, dtype=dtype)
     policy.impl, reason = _attention(config, device, dtype, head_dim(policy.model.config))
     policy.model.to(device)
-    threads_reason = _set_threads(config, policy)
+    quicken(policy.model)
+    threads = choose_threads(run, policy)
     env = config.env
     setup = Setup(
         config,
         domain,
         policy,
-        lambda: envs.DualControlEnv(domain, user=env.user, max_turns=env.max_turns, max_errors=env.max_errors),
+        lambda: envs.DualControlEnv(
+            domain, user=env.user, max_turns=env.max_turns, max_errors=env.max_errors, examples=env.examples
+        ),
         reason,
-        threads_reason,
+        threads,
     )
     _check_prompt(setup)
     _check_evaluation(setup)
     _check_demonstrators(setup)
     return setup
-
-
-def _refuse_unbuilt(config: Config) -> None:
-    """Keys that the config knows already and that nothing here honours yet."""
-    for key, value, asked in (
-        ("env.examples", config.env.examples, config.env.examples > 0),
-        ("env.suite", config.env.suite, config.env.suite == "tool-calls"),
-    ):
-        if asked:
-            raise _refuse(key, value, "It is not built yet.")
 
 
 def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
@@ -133,7 +125,7 @@ def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
         "sft_steps": sum(d.steps for d in sft),
         "device": policy.device.type,
         "device_name": _device_name(policy.device),
-        "threads": torch.get_num_threads(),
+        **setup.threads.fields(),
         "dtype": str(next(policy.model.parameters()).dtype).removeprefix("torch."),
         "attention_impl": policy.impl,
         "attention_reason": setup.attention_reason,
@@ -151,7 +143,9 @@ def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
         "group_size": config.rollout.group_size,
         "tasks_per_step": config.rollout.tasks_per_step,
         "system_prompt": config.env.system_prompt,
+        "examples": config.env.examples,
         "noop_mean": noop_mean,
+        "evaluation": None if config.eval is None else _evaluation(config.eval),
         "notes": _notes(setup),
         "versions": {
             "python": platform.python_version(),
@@ -161,8 +155,18 @@ def plan_fields(setup: Setup, noop_mean: float | None) -> dict[str, Any]:
     }
 
 
+def _evaluation(config: Eval) -> dict[str, int]:
+    """How many episodes are still to be played, for whoever says how long it takes."""
+    each = config.trials * len(config.suites)
+    return {"every": config.every, "episodes": config.tasks * each, "report_episodes": config.report_tasks * each}
+
+
 def _notes(setup: Setup) -> list[str]:
-    notes = [f"threads: {setup.threads_reason}", *idle_note(setup.domain, setup.config.env, setup.task_ids())]
+    notes = [
+        f"threads: {setup.threads.reason}",
+        *quickened(setup.policy.model),
+        *idle_note(setup.domain, setup.config.env, setup.task_ids()),
+    ]
     if setup.policy.adapter is not None:
         notes += setup.policy.adapter.notes()
     a = setup.config.algorithm
@@ -234,37 +238,27 @@ def _attention(config: Config, device: torch.device, dtype: torch.dtype, head_di
     return Choice(wanted, "set in the config")
 
 
-def _set_threads(config: Config, policy: Policy) -> str:
-    if config.threads != "auto":
-        torch.set_num_threads(config.threads)
-        return f"{config.threads}, set in the config"
-    if policy.parameters < SMALL_MODEL:
-        torch.set_num_threads(1)
-        return "1, the model is too small to share its work"
-    count = os.cpu_count() or 1
-    torch.set_num_threads(count)
-    return f"{count}, all cores"
-
-
 def _check_prompt(setup: Setup) -> None:
     """A prompt that the tokenizer cannot spell, or that fills the token limit, is refused before the first episode."""
+    config, first = setup.config.env, setup.task_ids()[0]
+    try:
+        examples_of(setup.domain, setup.domain.task(first), config.examples)
+    except ValueError as error:
+        raise _refuse("env.examples", config.examples, str(error)) from error
     try:
         env = setup.make_env()
     except ValueError as error:
-        raise _refuse("env.suite", setup.config.env.suite, str(error)) from error
-    observation, info = env.reset(seed=0, options={"task_id": setup.task_ids()[0]})
-    full = setup.config.env.system_prompt == "full"
+        raise _refuse("env.suite", config.suite, str(error)) from error
+    observation, info = env.reset(seed=0, options={"task_id": first})
     try:
-        pieces = setup.policy.chat.opening(
-            info["policy_text"] if full else None, info["tools"] if full else (), observation
-        )
+        pieces = opening(setup.policy.chat, info, observation, config.system_prompt == "full")
     except ValueError as error:
-        raise _refuse("env.system_prompt", setup.config.env.system_prompt, str(error)) from error
+        raise _refuse("env.system_prompt", config.system_prompt, str(error)) from error
     length, limit = sum(len(p.ids) for p in pieces), setup.config.rollout.max_total_tokens
     if length + 1 >= limit:
         raise Refusal(
             "SF-PROMPT-TOO-LONG",
-            f"The first prompt of {setup.config.env.suite} has {length} tokens, the limit is {limit}.",
+            f"The first prompt of {config.suite} has {length} tokens, the limit is {limit}.",
             why="No token would be left for the policy.",
             fix="Raise rollout.max_total_tokens.",
             exit_code=2,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..domain import Domain
 
 
-def load(suite: str, levels: Sequence[int] | None = None) -> Domain:
+def load(suite: str, levels: Sequence[int] | None = None, natural: bool = False) -> Domain:
     from .domain import MiniShop
 
-    return MiniShop(levels)
+    return MiniShop(levels, natural)

@@ -10,9 +10,11 @@ from functools import lru_cache
 from typing import Literal
 
 from ..conversation import Message, ToolCall
-from ..domain import Agent, Score, Task, ToolSpec, User
-from ..problems import Problem
+from ..domain import Agent, Score, Task, ToolError, ToolSpec, User
+from ..problems import Problem, sentence
+from . import sentences, speech
 from .baselines import HandOff, Noop, RandomAgent
+from .examples import examples
 from .expert import Expert
 from .faulty import Faulty
 from .generator import LEVELS, build, essence
@@ -58,8 +60,9 @@ _PROBLEMS = {
 
 
 class MiniShop:
-    """Raises ValueError for levels that do not exist. Tasks are named `<split>-L<level>-<index>`; `index` counts within
-    the split over all levels, so a task keeps its name under any choice of levels."""
+    """Words of a closed vocabulary, or, with `natural`, the same shop and the same tasks in whole sentences. Raises
+    ValueError for levels that do not exist. Tasks are named `<split>-L<level>-<index>`; `index` counts within the split
+    over all levels, so a task keeps its name under any choice of levels."""
 
     name = "mini-shop"
     version = "1"
@@ -68,11 +71,13 @@ class MiniShop:
     agent_tools: Sequence[ToolSpec] = AGENT_TOOLS
     user_tools: Sequence[ToolSpec] = USER_TOOLS
 
-    def __init__(self, levels: Sequence[int] | None = None) -> None:
+    def __init__(self, levels: Sequence[int] | None = None, natural: bool = False) -> None:
         chosen = LEVELS if levels is None else tuple(sorted(set(levels)))
         if not chosen or not set(chosen) <= set(LEVELS):
             raise ValueError(f"mini-shop has the levels 0 to 4, got {list(levels or ())}")
-        self.levels = chosen
+        self.levels, self.natural = chosen, natural
+        if natural:
+            self.version = f"{self.version} natural"
         self._ids: dict[str, tuple[str, ...]] = {}
 
     def splits(self) -> Mapping[str, int]:
@@ -96,10 +101,15 @@ class MiniShop:
         return shop.start()
 
     def call(self, state: ShopState, requestor: Literal["agent", "user"], call: ToolCall) -> str:
-        return call_tool(state, requestor, call)
+        if not self.natural or requestor == "user":
+            return call_tool(state, requestor, call)
+        try:
+            return sentences.result(call.name, call_tool(state, requestor, call))
+        except ToolError as refused:
+            raise ToolError(sentences.refusal(str(refused))) from None
 
     def user(self, task: Task, kind: str, seed: int) -> User:
-        return Customer(task.data, seed)
+        return Customer(task.data, seed, sentences if self.natural else speech)
 
     def greeting(self) -> str | None:
         return None
@@ -114,17 +124,21 @@ class MiniShop:
         return state.copy()
 
     def agent(self, name: str, task: Task, seed: int) -> Agent:
-        return _AGENTS[name](task.data, seed)
+        agent = _AGENTS[name](task.data, seed)
+        return sentences.InSentences(agent) if self.natural else agent
 
     def phrase_problem(self, problem: Problem) -> str:
         """Error observations in the closed vocabulary; the field is named where it is one of the schema's own."""
+        if self.natural:
+            return sentence(problem)
         phrase = _PROBLEMS[problem.kind]
         return f"{phrase} {problem.field}" if problem.kind in ("missing", "mistyped") else phrase
 
-    def closed_vocabulary(self) -> Sequence[str]:
-        """Every word an episode can hold, arguments and error observations included. Not covered: the policy text and
-        the tools' descriptions, which are ordinary English; the quick start trains with `system_prompt: none`."""
-        return VOCABULARY
+    def closed_vocabulary(self) -> Sequence[str] | None:
+        """None in sentences. Every word an episode can hold, arguments and error observations included. Not covered:
+        the policy text and the tools' descriptions, which are ordinary English; the quick start trains with
+        `system_prompt: none`."""
+        return None if self.natural else VOCABULARY
 
     def corpus(self) -> Iterable[str]:
         """The policy, the tools and the vocabulary."""
@@ -136,6 +150,13 @@ class MiniShop:
     def data_sha256(self) -> str:
         """Of the vocabulary and the first 100 tasks of every split: changes when words or generator do."""
         return _data_sha256()
+
+    def examples(self, count: int, task: Task) -> Sequence[Message]:
+        """Conversations of the expert, in sentences, with the levels taking turns. ValueError in the closed vocabulary,
+        whose names and ids all occur in tasks."""
+        if not self.natural:
+            raise ValueError("mini-shop in its closed vocabulary has no example conversations")
+        return examples(self.levels, count)
 
 
 @lru_cache(maxsize=8192)

@@ -1,8 +1,38 @@
-"""What the customer says: two or three ways for each thing, at most ten words."""
+"""What the customer says: two or three ways for each thing, at most ten words, all of the closed vocabulary.
+
+`Speech` is what the customer asks of a way to talk. This module is one; `sentences` is the other.
+"""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from .tasks import Wish
+
+
+class Speech(Protocol):
+    GREETINGS: tuple[str, ...]
+    FOLLOW_UPS: tuple[str, ...]
+    AGREEMENTS: tuple[str, ...]
+    FAREWELLS: tuple[str, ...]
+    BYE: str
+    WHICH: str
+
+    def requests(self, wish: Wish) -> tuple[str, ...]: ...
+
+    def insistence(self, wish: Wish) -> str: ...
+
+    def changes(self, wish: Wish) -> tuple[str, ...]: ...
+
+    def arrival(self, name: str, zip: str) -> str: ...
+
+    def identities(self, name: str, zip: str) -> tuple[str, ...]: ...
+
+    def targets(self, target: str) -> tuple[str, ...]: ...
+
+    def answer(self, wish: Wish) -> str: ...
+
+    def sight(self, report: str) -> str: ...
 
 
 def reference(wish: Wish) -> str:
@@ -40,7 +70,33 @@ def changes(wish: Wish) -> tuple[str, ...]:
     return f"wait rather {wish.kind} {wish.order}", f"sorry no {wish.kind} {wish.order}"
 
 
-GREETINGS = ("hi", "hello")
-FOLLOW_UPS = ("ok now", "thanks also")
-AGREEMENTS = ("yes", "yes please")
-FAREWELLS = ("thanks bye", "ok bye")
+def arrival(name: str, zip: str) -> str:
+    """A greeting that says who it is."""
+    return f"{name} {zip} here"
+
+
+def identities(name: str, zip: str) -> tuple[str, ...]:
+    return f"{name} {zip}", f"i am {name} {zip}"
+
+
+def targets(target: str) -> tuple[str, ...]:
+    """What a swap is for: a colour, or another product."""
+    return target, f"the {target} one"
+
+
+def answer(wish: Wish) -> str:
+    """Which order the wish is about."""
+    return f"my {wish.product}" if wish.ref == "product" else wish.order
+
+
+def sight(report: str) -> str:
+    """What the phone shows, as its tool reports it."""
+    return report
+
+
+GREETINGS: tuple[str, ...] = ("hi", "hello")
+FOLLOW_UPS: tuple[str, ...] = ("ok now", "thanks also")
+AGREEMENTS: tuple[str, ...] = ("yes", "yes please")
+FAREWELLS: tuple[str, ...] = ("thanks bye", "ok bye")
+BYE = "bye"
+WHICH = "which one ?"

@@ -78,7 +78,7 @@ def _own(state: ShopState, order: str) -> Order:
 
 
 def _find_user(state: ShopState, name: str, zip: str) -> str:
-    if (name, zip) != (state.name, state.zip):
+    if (name.lower(), zip.lower()) != (state.name, state.zip):
         raise ToolError("error unknown user")
     state.identified = True
     return " ".join(["ok", *state.orders])

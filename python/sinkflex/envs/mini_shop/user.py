@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from ..conversation import ToolCall
 from ..domain import UserTools, UserTurn
-from . import speech
+from . import speech as words
+from .speech import Speech
 from .tasks import ASKS, SERVICES, ShopTask, Wish
 from .words import COLOURS, ITEMS, ORDERS, STATUSES, WRITES
 
@@ -29,8 +30,8 @@ _DEVICE = ("airplane", "permission", "restart", "status")
 class Customer:
     """One customer in one episode. All that changes is in `snapshot`."""
 
-    def __init__(self, task: ShopTask, seed: int) -> None:
-        self._task, self._seed = task, seed
+    def __init__(self, task: ShopTask, seed: int, speech: Speech = words) -> None:
+        self._task, self._seed, self._speech = task, seed, speech
         self._index = 0
         self._changed = False
         self._agreed = False
@@ -67,8 +68,9 @@ class Customer:
         return wish.instead if self._changed and wish.instead is not None else wish
 
     def open(self) -> UserTurn:
+        task, speech = self._task, self._speech
         request = self._pick(speech.requests(self._wish))
-        start = f"{self._task.name} {self._task.zip} here" if self._task.introduced else self._pick(speech.GREETINGS)
+        start = speech.arrival(task.name, task.zip) if task.introduced else self._pick(speech.GREETINGS)
         return UserTurn(f"{start} {request}")
 
     def reply(self, agent_text: str, tools: UserTools) -> UserTurn:
@@ -86,12 +88,11 @@ class Customer:
             self._introductions += 1
             if self._introductions > 2:
                 return self._waste()
-            who = f"{self._task.name} {self._task.zip}"
-            return UserTurn(self._pick((who, f"i am {who}")))
+            return UserTurn(self._pick(self._speech.identities(self._task.name, self._task.zip)))
         if wish.kind == "swap" and ("colour" in said or "item" in said):
-            return UserTurn(self._pick((wish.target, f"the {wish.target} one")))
+            return UserTurn(self._pick(self._speech.targets(wish.target)))
         if "order" in said:
-            return UserTurn(f"my {wish.product}" if wish.ref == "product" else wish.order)
+            return UserTurn(self._speech.answer(wish))
         if self._agreed and wish.kind in SERVICES and said & _FINISHED:
             return self._next()
         return self._waste()
@@ -113,11 +114,11 @@ class Customer:
             return self._waste()
         if self._task.wishes[self._index].instead is not None and not self._changed:
             self._changed = True
-            return UserTurn(self._pick(speech.changes(self._wish)))
+            return UserTurn(self._pick(self._speech.changes(self._wish)))
         consent = {"action": action, "order": wish.order} | ({"item": wish.item} if action == "swap" else {})
         tools(ToolCall("approve", consent))
         self._agreed = True
-        return UserTurn(self._pick(speech.AGREEMENTS))
+        return UserTurn(self._pick(self._speech.AGREEMENTS))
 
     def _answer(self, said: frozenset[str]) -> frozenset[str]:
         """The words of the message that could answer the present question."""
@@ -128,7 +129,7 @@ class Customer:
         wish = self._wish
         about_another = wish.kind != "order" and not said & _ORDERS <= {wish.order}
         if len(answer) > 1 or about_another:
-            return self._waste("which one ?" if len(answer) > 1 else None)
+            return self._waste(self._speech.WHICH if len(answer) > 1 else None)
         subject = wish.product if wish.kind == "order" else wish.order
         tools(ToolCall("note", {"fact": f"{subject} {next(iter(answer))}"}))
         return self._next()
@@ -139,21 +140,22 @@ class Customer:
         command = commands[0]
         modes = [mode for mode in ("on", "off") if mode in said]
         if len(commands) > 1 or (command in ("airplane", "permission") and len(modes) != 1):
-            return self._waste("which one ?")
+            return self._waste(self._speech.WHICH)
         if command == "restart":
             tools(ToolCall("restart_app", {}))
         elif command != "status":
             tools(ToolCall(f"set_{command}", {"mode": modes[0]}))
         report = tools(ToolCall("read_status", {"order": wish.order}))
+        said_so = self._speech.sight(report)
         if wish.kind != "app":
-            return self._waste(report)
+            return self._waste(said_so)
         if report.startswith("app shows"):
             tools(ToolCall("note", {"fact": f"app {wish.order} {report.split()[-1]}"}))
-            return self._next(report)
+            return self._next(said_so)
         if report == self._seen:
-            return self._waste(report)
+            return self._waste(said_so)
         self._seen = report
-        return UserTurn(report)
+        return UserTurn(said_so)
 
     # What comes of it
 
@@ -163,16 +165,16 @@ class Customer:
         self._changed = self._agreed = False
         self._useless, self._seen = 0, ""
         if self._index == len(self._task.wishes):
-            return UserTurn(f"{before} {self._pick(speech.FAREWELLS)}".strip(), stop=True, reason="user_stop")
-        request = self._pick(speech.requests(self._wish))
-        return UserTurn(f"{before} {self._pick(speech.FOLLOW_UPS)} {request}".strip())
+            return UserTurn(f"{before} {self._pick(self._speech.FAREWELLS)}".strip(), stop=True, reason="user_stop")
+        request = self._pick(self._speech.requests(self._wish))
+        return UserTurn(f"{before} {self._pick(self._speech.FOLLOW_UPS)} {request}".strip())
 
     def _waste(self, instead: str | None = None) -> UserTurn:
         """A turn that brought nothing: say the wish again, or give up."""
         self._useless += 1
         if self._useless >= PATIENCE:
-            return UserTurn("bye", stop=True, reason="user_gave_up")
-        return UserTurn(instead or speech.insistence(self._wish))
+            return UserTurn(self._speech.BYE, stop=True, reason="user_gave_up")
+        return UserTurn(instead or self._speech.insistence(self._wish))
 
     def _pick(self, ways: Sequence[str]) -> str:
         """One of several ways to say it, by the seed and the number of choices so far (a splitmix64 step: a generator

@@ -18,7 +18,7 @@ DOMAINS = {
 """Suite to the room and the class of its domain."""
 
 
-def load(suite: str, levels: Sequence[int] | None = None) -> Any:
+def load(suite: str, levels: Sequence[int] | None = None, natural: bool = True) -> Any:
     """The domain of `suite`. Raises MissingExtra where the package is absent, ValueError for levels."""
     if levels is not None:
         raise ValueError(f"{suite} has no levels; leave env.levels out")
