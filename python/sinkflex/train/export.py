@@ -48,8 +48,11 @@ def export(request: Mapping[str, Any], events: Events) -> int:
                 if file.name not in _OWN:
                     shutil.copyfile(file, part / file.name)
         _for_generation(part)
-        for path in (*part.iterdir(), part):
+        usual = (part / "tokenizer_config.json").stat().st_mode
+        for path in part.iterdir():
+            path.chmod(usual)  # safetensors lets the owner alone read what it writes
             checkpoint.flush(path)
+        checkpoint.flush(part)
         part.rename(target)
     except Refusal:
         raise

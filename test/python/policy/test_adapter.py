@@ -138,6 +138,23 @@ def test_merged_weights_compute_the_same(words: Any) -> None:
     assert torch.equal(states(policy), learned)
 
 
+def test_the_layers_compute_and_differentiate_what_pefts_own_do(words: Any) -> None:
+    ours, theirs = ready(words), ready(words)
+    assert ours.adapter is not None and theirs.adapter is not None
+    for layer in theirs.adapter.layers.values():
+        layer.__class__ = peft.tuners.lora.Linear
+    for policy in (ours, theirs):
+        assert policy.adapter is not None
+        stir(policy.adapter)
+        states(policy).sin().sum().backward()
+    assert all(type(layer) is not peft.tuners.lora.Linear for layer in ours.adapter.layers.values())
+    torch.testing.assert_close(states(ours), states(theirs), atol=1e-5, rtol=1e-5)
+    wanted = {name: p.grad for name, p in theirs.model.named_parameters() if p.requires_grad}
+    for name, p in ours.model.named_parameters():
+        if p.requires_grad:
+            torch.testing.assert_close(p.grad, wanted[name], atol=1e-5, rtol=1e-4)
+
+
 def test_half_precision_samples_with_the_factors(words: Any) -> None:
     policy = ready(words, torch.bfloat16)
     assert policy.adapter is not None

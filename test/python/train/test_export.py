@@ -112,6 +112,7 @@ def test_a_merged_folder_is_a_model_and_a_plain_one_an_adapter(trained: tuple[Pa
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= adapter
     for names in (merged, adapter):
         assert not names & {"optimizer.pt", "trainer.json"}
+    assert len({f.stat().st_mode for f in (tmp_path / "merged").iterdir()}) == 1, "whoever reads one reads all"
     assert not any("lora" in name for name in load_file(tmp_path / "merged" / "model.safetensors"))
     assert sorted(f.name for f in tmp_path.iterdir()) == ["adapter", "merged"], "nothing half-written is left"
     torch.testing.assert_close(our_logits(tmp_path / "merged"), our_logits(source), atol=2e-4, rtol=1e-4)
