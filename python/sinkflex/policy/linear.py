@@ -35,23 +35,24 @@ class QuickLinear(nn.Linear):
         return out
 
 
-def quicken(model: Any) -> str | None:
-    """Change the layers of `model` where that pays. Returns what to tell the user, None where nothing was changed."""
+def quicken(model: Any) -> None:
+    """Change the layers of `model` where that pays: a large one in float32 on a CPU."""
     first = next(model.parameters())
     if first.device.type != "cpu" or first.dtype != torch.float32 or not api.linear_pays():
-        return None
+        return
     if sum(p.numel() for p in model.parameters()) < LARGE:
-        return None
-    count = 0
+        return
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = QuickLinear
-            count += 1
+
+
+def quickened(model: Any) -> list[str]:
+    """What the plan says about it. No speed: that differs from run to run."""
+    count = sum(isinstance(module, QuickLinear) for module in model.modules())
     if count == 0:
-        return None
-    return (
-        f"linear layers: {count} through oneDNN, measured {api.linear_lead():.1f} times as fast as torch's default here"
-    )
+        return []
+    return [f"{count} linear layers go through oneDNN, measured faster on this processor than torch's default"]
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from sinkflex.rollout.trajectory import Trajectory
 
 from . import checkpoint
 from .batch import rl_micro_batches, select, split
+from .forecast import forecast
 from .guards import Update, UpdateGuard, ZeroVarianceWatch, check_infra_rate
 from .metrics import rollout_metrics, update_metrics
 from .reference import frozen_copy
@@ -76,7 +77,7 @@ def train(run: Run, events: Events, control: Control) -> int:
     step, sft_done = _restore(loop) if run.resume else (0, 0)
     if config.eval:
         loop.noop_mean = _noop_mean(setup, config.eval)
-    events.emit("plan", **plan_fields(setup, loop.noop_mean))
+    events.emit("plan", **plan_fields(setup, loop.noop_mean), forecast=forecast(setup))
 
     if step == 0 and config.warm_start and not _warm_start(loop, sft_done):
         return 130
@@ -311,6 +312,7 @@ def _save(
         run=loop.run.run,
         config_sha256=loop.run.config_sha256,
         sft_step=_sft_steps(loop.run) if sft_step is None else sft_step,
+        extra={"threads": torch.get_num_threads()},
     )
     saved = checkpoint.save(
         loop.run.run_dir,
