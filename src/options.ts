@@ -96,6 +96,7 @@ export interface EvalOptions extends GlobalOptions {
   temperature?: string;
   maxNewTokens?: string;
   maxTurns?: string;
+  examples?: string;
   trialTimeout?: string;
   budget?: string;
   prices?: string;

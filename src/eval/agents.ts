@@ -46,12 +46,13 @@ function newestCheckpoint(root: string, suite: string): Checkpoint | null {
 /** How a checkpoint was trained decides how it is to be asked: its prompt and its limits, unless others were typed. */
 export function settingsOf({ run_dir }: Checkpoint): Partial<EvalRequest> {
   const config = readRun(run_dir).config as {
-    env?: { system_prompt?: "full" | "none"; max_turns?: number };
+    env?: { system_prompt?: "full" | "none"; max_turns?: number; examples?: number };
     rollout?: { max_new_tokens?: number; temperature?: number };
   };
   return {
     system_prompt: config.env?.system_prompt ?? null,
     max_turns: config.env?.max_turns ?? null,
+    examples: config.env?.examples ?? null,
     max_new_tokens: config.rollout?.max_new_tokens ?? null,
   };
 }

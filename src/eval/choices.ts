@@ -1,6 +1,13 @@
 /** The words that `sinkflex eval` takes, once for its help and for its checks. Constants only: the grammar imports it. */
 
-export const SUITES = ["mini-shop", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-solo"] as const;
+export const SUITES = [
+  "mini-shop",
+  "tool-calls",
+  "tau2-retail",
+  "tau2-airline",
+  "tau2-telecom",
+  "tau2-telecom-solo",
+] as const;
 export const SCORE_MODES = ["official", "offline"] as const;
 export const USERS = ["scripted", "llm", "human"] as const;
 

@@ -55,6 +55,7 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .option("--temperature <t>", "0 is greedy, and the default")
     .option("--max-new-tokens <n>", "longest answer of the agent")
     .option("--max-turns <n>", "longest conversation, in turns of the agent")
+    .option("--examples <n>", "example conversations put before each task, where the suite has some")
     .option("--trial-timeout <s>", "longest trial, in seconds")
     .option("--budget <limit>", "stop before more is used: 200000, 200k or 5M tokens, or $2.50")
     .option("--prices <in/out>", "dollars per million prompt and completion tokens, 0.5/1.5; or a file", (text) =>

@@ -30,6 +30,8 @@ export interface EvalRequest {
   temperature: number | null;
   max_new_tokens: number | null;
   max_turns: number | null;
+  /** Example conversations before each task. */
+  examples: number | null;
   trial_timeout_s: number | null;
   concurrency: number | null;
   budget: { tokens: number } | { money: number } | null;
@@ -93,6 +95,7 @@ export function evalRequest(typed: Typed, listed: Prices | null = null): { asked
     temperature: real(typed.temperature, "--temperature", true, refuse),
     max_new_tokens: count("maxNewTokens", "--max-new-tokens"),
     max_turns: count("maxTurns", "--max-turns"),
+    examples: count("examples", "--examples", 0),
     trial_timeout_s: real(typed.trialTimeout, "--trial-timeout", false, refuse),
     concurrency: count("concurrency", "--concurrency"),
     budget: budget(typed.budget, refuse),
@@ -237,6 +240,7 @@ const OPTION_NAMES = [
   "strictArguments",
   "maxNewTokens",
   "maxTurns",
+  "examples",
   "trialTimeout",
   "budget",
   "prices",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from sinkflex.endpoint import Answer, Call, ChatServer, ContextFull, Unanswered
@@ -47,7 +48,8 @@ class EndpointPlayer:
         self.temperature, self.max_tokens, self.seed = temperature, max_tokens, seed
         self.tools = info["tools"]
         self.messages: list[dict[str, Any]] = [
-            {"role": "system", "content": f"{INSTRUCTIONS}\n\n<policy>\n{info['policy_text']}\n</policy>"}
+            {"role": "system", "content": f"{INSTRUCTIONS}\n\n<policy>\n{info['policy_text']}\n</policy>"},
+            *_as_turns(info["examples"]),
         ]
         self.usage = Usage(cost=0.0)
 
@@ -122,6 +124,18 @@ def _own(text: str, calls: tuple[Call, ...]) -> dict[str, Any]:
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls
         ]
     return entry
+
+
+def _as_turns(examples: Sequence[Message]) -> list[dict[str, Any]]:
+    """Example conversations as the API has them: a call without a result gets one, which servers insist on."""
+    turns: list[dict[str, Any]] = []
+    for place, message in enumerate(examples):
+        ids = [call.id or f"example_{place}_{i}" for i, call in enumerate(message.tool_calls)]
+        calls = (Call(i, c.name, json.dumps(c.arguments)) for i, c in zip(ids, message.tool_calls, strict=True))
+        turns.append(_own(message.content, tuple(calls)) if message.tool_calls else _as_api(message))
+        answered = {m.tool_call_id for m in examples}
+        turns += [{"role": "tool", "tool_call_id": i, "content": "ok"} for i in ids if i not in answered]
+    return turns
 
 
 def _as_api(message: Message) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sinkflex.envs.conversation import AgentAction
 from sinkflex.kernels import api
 from sinkflex.policy.model import Policy, load_policy
 from sinkflex.refusal import Refusal
-from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings
+from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings, opening
 from sinkflex.rollout.trajectory import Trajectory
 
 from .play import Stopped, TrialJob, Usage, as_json
@@ -112,12 +112,12 @@ def _load(evaluation: Evaluation) -> Policy:
 
 def _check_prompt(evaluation: Evaluation, policy: Policy) -> None:
     """A model that cannot spell this suite (a checkpoint of another vocabulary) is refused before the first trial."""
-    env = envs.DualControlEnv(evaluation.domain, split=evaluation.request.split)  # nobody else's user is asked
+    request = evaluation.request  # nobody else's user is asked
+    env = envs.DualControlEnv(evaluation.domain, split=request.split, examples=request.examples)
     first = evaluation.domain.task_ids(evaluation.request.split)[0]
     observation, info = env.reset(seed=0, options={"task_id": first})
-    text = info["policy_text"] if evaluation.request.system_prompt else None
     try:
-        policy.chat.opening(text, info["tools"] if text else (), observation)
+        opening(policy.chat, info, observation, request.system_prompt)
     except (ValueError, KeyError) as error:
         raise Refusal(
             "SF-EVAL-VOCABULARY",

@@ -108,6 +108,7 @@ class Request:
     results: Path
     retry_errors: bool
     system_prompt: bool
+    examples: int
     strict_arguments: bool
     command: str
 
@@ -164,6 +165,7 @@ def parse(raw: Mapping[str, Any]) -> Request:
         results=Path(raw["results"]),
         retry_errors=bool(raw.get("retry_errors")),
         system_prompt=raw.get("system_prompt") != "none",
+        examples=raw.get("examples") or 0,
         strict_arguments=bool(raw.get("strict_arguments")),
         command=raw.get("command") or "",
         **given,
@@ -213,6 +215,7 @@ def identity(request: Request, facts: Mapping[str, Any]) -> dict[str, Any]:
         "max_turns": request.max_turns,
         "max_errors": request.max_errors,
         "system_prompt": request.system_prompt,
+        **({"examples": request.examples} if request.examples else {}),
         **({"strict_arguments": True} if request.strict_arguments else {}),
         **facts,
     }

@@ -55,6 +55,7 @@ class Evaluation:
             user=request.user.kind,
             max_turns=request.max_turns,
             max_errors=request.max_errors,
+            examples=request.examples,
             strict_arguments=request.strict_arguments,
             make_user=self._make_user(),
         )

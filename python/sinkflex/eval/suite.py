@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from sinkflex import envs
-from sinkflex.envs.domain import InfraFault
+from sinkflex.envs.domain import InfraFault, examples_of
 from sinkflex.envs.registry import MissingExtra, UnknownSuite
 from sinkflex.envs.seeds import episode_seed
 from sinkflex.refusal import Refusal
 
 from .play import Scripted, TrialJob, play
-from .request import Request
+from .request import AgentSpec, Request
 
 ENOUGH_TRIALS = 4
 FEW_TRIALS = (
@@ -31,7 +31,7 @@ def load_domain(request: Request) -> tuple[Any, Request]:
     """The suite's domain, and the request with its split chosen: what is held out, unless one was named. Refusal for an
     unknown suite or a package that is absent."""
     try:
-        domain = envs.domain(request.suite)
+        domain = envs.domain(request.suite, natural=_natural(request.agent))
     except UnknownSuite as error:
         raise refuse("SF-EVAL-SUITE", str(error), "Name one of these suites.", 2) from error
     except MissingExtra as error:
@@ -48,12 +48,26 @@ def load_domain(request: Request) -> tuple[Any, Request]:
     if getattr(domain, "solo", False) and request.user.kind == "scripted":
         # Nobody plays a user there: the report must not say that a script does.
         request = replace(request, user=replace(request.user, kind="solo"))
+    try:
+        examples_of(domain, domain.task(domain.task_ids(request.split)[0]), request.examples)
+    except ValueError as error:
+        what = f"--examples is {request.examples}: {error}"
+        raise refuse("SF-EVAL-EXAMPLES", what, "Ask for fewer, or leave --examples out.", 2) from error
     kinds = (*getattr(domain, "user_kinds", ("scripted",)), *(("llm", "human") if hasattr(domain, "scenario") else ()))
     if request.user.kind not in kinds:
         raise refuse(
             "SF-EVAL-USER", f"{request.suite} has no user {request.user.kind!r}", f"It has {', '.join(kinds)}.", 2
         )
     return domain, request
+
+
+def _natural(agent: AgentSpec) -> bool:
+    """Whether the agent is a model that knows more than one suite's words: it is spoken to in sentences."""
+    if agent.path is None:
+        return agent.kind == "endpoint"
+    from sinkflex.policy.tokenizer import closed_words
+
+    return not closed_words(agent.path)
 
 
 def choose_tasks(domain: Any, request: Request) -> tuple[str, ...]:

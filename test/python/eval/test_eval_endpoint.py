@@ -34,7 +34,7 @@ class ExpertBehindAServer:
     """mini-shop's expert as a server: it replays each conversation that it is sent, so it needs no memory."""
 
     def __init__(self) -> None:
-        self.domain = envs.domain("mini-shop")
+        self.domain = envs.domain("mini-shop", natural=True)
 
     def __call__(self, asked: dict[str, Any], number: int) -> Reply:
         agent = self.domain.agent("expert", self.domain.task(self.domain.task_ids("tune")[0]), 0)

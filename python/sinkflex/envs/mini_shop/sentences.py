@@ -142,12 +142,12 @@ _KEPT = {
 _ARTICLES = frozenset(("a", "the", "my"))
 
 
-def plain(message: Message) -> Message:
-    """A sentence of customer or tool in the words that scripted agents read."""
+def plain(message: Message, tool: str) -> Message:
+    """A sentence of the customer, or of a `tool`'s result, in the words that scripted agents read."""
     words = [word if word in ORDERS else word.lower() for word in _WORD.findall(message.content)]
     if message.role == "tool" and not message.is_error:
-        words = [word for word in words if word in _KEPT.get(message.name or "", ())]
-        words = ["ok", *words] if message.name == "find_user" else words
+        words = [word for word in words if word in _KEPT.get(tool, ())]
+        words = ["ok", *words] if tool == "find_user" else words
     return replace(message, content=" ".join(word for word in words if word not in _ARTICLES))
 
 
@@ -156,9 +156,11 @@ class InSentences:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        self._called = ""
 
     def act(self, observation: Observation) -> AgentAction:
-        action = self._agent.act(tuple(plain(message) for message in observation))
+        action = self._agent.act(tuple(plain(message, self._called) for message in observation))
+        self._called = action.tool_calls[0].name if action.tool_calls else ""
         text = spoken(action.text) if action.text else ""
         return replace(action, text=text, tool_calls=tuple(map(_as_heard, action.tool_calls)))
 
