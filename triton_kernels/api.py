@@ -188,11 +188,9 @@ def cascade_attention(
     """Attention of packed new tokens over keys in several places, such as a beginning that all rows share, stored once,
     and each row's own cache; no gradient.
 
-    q [tokens, num_q_heads, head_dim]; `Part` says which queries look at which caches, and what a bias hides. The first
-    part has every query in order, and every query sees a key in some part. Returns q's shape and dtype.
+    q [tokens, num_q_heads, head_dim]; `Part` says which queries look at which caches, and what a bias hides. Every
+    query sees a key in some part. Returns q's shape and dtype.
     """
-    if not parts or parts[0].queries is not None or parts[0].real is not None:
-        raise ValueError("parts[0].queries must be None: the first part has every query, in order")
     tokens, heads, dim = q.shape
     for i, part in enumerate(parts):
         groups, num_kv_heads, count, _ = part.keys.shape

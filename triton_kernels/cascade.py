@@ -5,7 +5,7 @@ weights). So the keys that many tokens see are stored once and read by one produ
 per row would be read row by row: with 16 rows behind 650 shared tokens that was a third of a decode step. No gradient.
 
 A part is G caches of n slots and the queries that look at them, m to a cache; `bias` hides what a query does not see.
-The first part has every query of `q`, in order; each sees at least one key somewhere.
+Every query sees at least one key in some part.
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ def attend(q: torch.Tensor, parts: Sequence[Part], sinks: torch.Tensor | None, s
     """q [tokens, num_q_heads, head_dim] -> the same shape and dtype. Softmax over all parts and the sink [heads]."""
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
     scaled = q.to(exact) * (scale * LOG2E)
-    out, top, total = _weigh(scaled, parts[0])
-    for part in parts[1:]:
+    if parts and parts[0].queries is None:
+        out, top, total = _weigh(scaled, parts[0])
+        parts = parts[1:]
+    else:
+        out = torch.zeros_like(scaled)
+        top = scaled.new_full((*scaled.shape[:2], 1), torch.finfo(exact).min)
+        total = torch.zeros_like(top)
+    for part in parts:
         _merge(_weigh(scaled if part.queries is None else scaled[part.queries], part), part, out, top, total)
     if sinks is not None:
         logits = (sinks.to(exact) * LOG2E).unsqueeze(-1)

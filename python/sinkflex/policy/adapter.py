@@ -19,7 +19,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,6 +32,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from sinkflex.refusal import Refusal
+
+from .linear import QuickLinear, packed_as
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -99,17 +101,23 @@ class Adapter:
     @contextmanager
     def merged(self) -> Iterator[None]:
         """The layers' weights are the merged ones inside, and afterwards the very tensors that were there before:
-        subtracting what was added would move them a little each time. Costs one more copy of these weights inside."""
+        subtracting what was added would move them a little each time. Costs one more copy of these weights inside;
+        no gradient inside."""
         pristine = {name: layer.base_layer.weight.data for name, layer in self.layers.items()}
-        try:
-            for name, layer in self.layers.items():
-                layer.base_layer.weight.data = pristine[name] + self.delta(layer)
-                layer.merged_adapters.append(_NAME)
-            yield
-        finally:
-            for name, layer in self.layers.items():
-                layer.base_layer.weight.data = pristine[name]
-                layer.merged_adapters.clear()
+        with ExitStack() as packed:
+            try:
+                for name, layer in self.layers.items():
+                    merged = pristine[name] + self.delta(layer)
+                    if isinstance(layer.base_layer, QuickLinear):
+                        packed.enter_context(packed_as(layer.base_layer, merged))
+                    else:
+                        layer.base_layer.weight.data = merged
+                    layer.merged_adapters.append(_NAME)
+                yield
+            finally:
+                for name, layer in self.layers.items():
+                    layer.base_layer.weight.data = pristine[name]
+                    layer.merged_adapters.clear()
 
     def dissolve(self) -> None:
         """Merge for good and take peft's layers out: `model` is then what transformers would have built."""

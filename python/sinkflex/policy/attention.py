@@ -26,15 +26,14 @@ class KVCache:
     order of `work`, then the *heads*: the tokens before it, of the rows that feed more than one (a tool result). When
     `work` is rows 0, 1, ... n-1, the last tokens of all rows are one decode over a slice of the cache, without a copy.
 
-    With a `trunk`, a cache of one row, every row goes on where that row ends: its keys are stored once for all rows and
-    read by one product. Lengths, capacity and slots count a row's own tokens only.
+    A row may go on where a *trunk* ends, a cache of one row: its keys are stored once for all rows behind it and read
+    by one product. Lengths, capacity and slots count a row's own tokens only.
     """
 
-    def __init__(self, rows: int, capacity: int, trunk: KVCache | None = None) -> None:
+    def __init__(self, rows: int, capacity: int) -> None:
         self.rows, self.capacity = rows, capacity
         self.lengths = [0] * rows
-        self.trunk = trunk
-        self.start = 0 if trunk is None else trunk.lengths[0]
+        self.trunks: list[KVCache | None] = [None] * rows
         self._k: list[torch.Tensor] = []
         self._v: list[torch.Tensor] = []
         self._plan: _Plan | None = None
@@ -44,8 +43,8 @@ class KVCache:
         need = max(self.lengths[row] + count for row, count in work)
         if need > self.capacity:
             self._grow(max(need, self.capacity + self.capacity // 2))
-        self._plan = _Plan.make(self.lengths, work, device)
-        return (self._plan.slot_T + self.start)[None]
+        self._plan = _Plan.make(self.lengths, self.trunks, work, device)
+        return self._plan.position_T[None]
 
     def commit(self) -> None:
         """After the forward: the planned tokens are part of their rows."""
@@ -54,13 +53,32 @@ class KVCache:
             self.lengths[row] += count
         self._plan = None
 
+    def clear(self, row: int, trunk: KVCache | None = None) -> None:
+        """Row `row` holds nothing, behind `trunk`."""
+        self.lengths[row] = 0
+        self.trunks[row] = trunk
+
     def copy(self, source: int, target: int, length: int | None = None) -> None:
-        """Row `target` becomes a copy of row `source`, up to its length or the first `length` tokens."""
-        n = self.lengths[source] if length is None else length
-        assert n <= self.lengths[source]
-        for store in (*self._k, *self._v):
-            store[target, :, :n] = store[source, :, :n]
-        self.lengths[target] = n
+        """Row `target` becomes a copy of row `source`, behind the same trunk, up to its length or the first `length`
+        tokens."""
+        self.take(self, source, target, self.lengths[source] if length is None else length)
+        self.trunks[target] = self.trunks[source]
+
+    def take(self, other: KVCache, source: int, target: int, length: int) -> None:
+        """Row `target` begins with the first `length` own tokens of row `source` of `other`."""
+        assert length <= other.lengths[source]
+        while len(self._k) < len(other._k):
+            self._add_layer(other._k[len(self._k)])
+        for mine, theirs in ((self._k, other._k), (self._v, other._v)):
+            for to, of in zip(mine, theirs, strict=True):
+                to[target, :, :length] = of[source, :, :length]
+        self.lengths[target] = length
+
+    def _add_layer(self, like: torch.Tensor) -> None:
+        """A layer's stores; `like` [.., num_kv_heads, .., head_dim] says the shape."""
+        shape = (self.rows, like.shape[1], self.capacity, like.shape[3])
+        self._k.append(like.new_zeros(shape))
+        self._v.append(like.new_zeros(shape))
 
     def _grow(self, capacity: int) -> None:
         for stores in (self._k, self._v):
@@ -84,15 +102,13 @@ class KVCache:
         plan = self._plan
         assert plan is not None, "plan() comes before the forward"
         while len(self._k) <= layer:
-            shape = (self.rows, k.shape[1], self.capacity, k.shape[3])
-            self._k.append(k.new_zeros(shape))
-            self._v.append(v.new_zeros(shape))
+            self._add_layer(k)
         keys, values = self._k[layer], self._v[layer]
         keys[plan.row_T, :, plan.slot_T] = k[0].transpose(0, 1)
         values[plan.row_T, :, plan.slot_T] = v[0].transpose(0, 1)
         q_THD = q[0].transpose(0, 1)
-        if self.trunk is not None:
-            parts = self._parts(self.trunk, layer, plan, window, torch.promote_types(q.dtype, torch.float32))
+        if plan.trunks:
+            parts = self._parts(layer, plan, window, torch.promote_types(q.dtype, torch.float32))
             out: torch.Tensor = api.cascade_attention(q_THD, parts, sinks, scale=scale)
             return out[None]
 
@@ -114,19 +130,21 @@ class KVCache:
             out[count:] = got[heads.at, :, heads.column]
         return out[None]
 
-    def _parts(self, trunk: KVCache, layer: int, plan: _Plan, window: int | None, exact: torch.dtype) -> list[api.Part]:
-        """The trunk for all tokens, then each row's own slots for its last token, then for the tokens before it."""
+    def _parts(self, layer: int, plan: _Plan, window: int | None, exact: torch.dtype) -> list[api.Part]:
+        """Each row's own slots for its last token, then for the tokens before it; the trunks for all tokens behind."""
         if window not in plan.masks:
-            plan.masks[window] = _Masks.make(plan, self.start, window, exact)
+            plan.masks[window] = _Masks.make(plan, window, exact)
         masks = plan.masks[window]
         keys, values = self._k[layer], self._v[layer]
-        above = slice(masks.reach, self.start)
-        parts = [api.Part(trunk._k[layer][:, :, above], trunk._v[layer][:, :, above], None, masks.trunk)]
         mine = keys[plan.rows][:, :, : plan.span], values[plan.rows][:, :, : plan.span]
-        parts.append(api.Part(*mine, slice(0, len(plan.work)), masks.last))
+        parts = [api.Part(*mine, None if plan.heads is None else slice(0, len(plan.work)), masks.last)]
         if (heads := plan.heads) is not None:
             theirs = keys[heads.rows][:, :, : heads.span], values[heads.rows][:, :, : heads.span]
             parts.append(api.Part(*theirs, heads.queries, masks.heads, heads.real))
+        for (trunk, tokens), (reach, bias) in zip(plan.trunks, masks.trunks, strict=True):
+            above = slice(reach, trunk.lengths[0])
+            shared = trunk._k[layer][:, :, above], trunk._v[layer][:, :, above]
+            parts.append(api.Part(*shared, tokens, bias))
         return parts
 
 
@@ -148,19 +166,24 @@ class _Heads:
 
 @dataclass(slots=True)
 class _Plan:
-    """Index tensors of one forward, shared by its layers. `span` is the longest row's length."""
+    """Index tensors of one forward, shared by its layers. `span` is the longest row's length; `trunks` are those that
+    rows go on from, each with the places of these rows' tokens in the packed batch."""
 
     work: list[tuple[int, int]]
     row_T: torch.Tensor
     slot_T: torch.Tensor
+    position_T: torch.Tensor
     rows: torch.Tensor | slice
     lengths: torch.Tensor
     span: int
     heads: _Heads | None
+    trunks: list[tuple[KVCache, slice | torch.Tensor]]
     masks: dict[int | None, _Masks] = field(default_factory=dict)
 
     @staticmethod
-    def make(lengths: list[int], work: list[tuple[int, int]], device: torch.device) -> _Plan:
+    def make(
+        lengths: list[int], trunks: list[KVCache | None], work: list[tuple[int, int]], device: torch.device
+    ) -> _Plan:
         def index(values: list[int]) -> torch.Tensor:
             return torch.tensor(values, dtype=torch.long, device=device)
 
@@ -196,39 +219,51 @@ class _Plan:
             )
         block = rows == list(range(len(rows)))
         picked = slice(0, len(rows)) if block else index(rows)
-        return _Plan(work, index(row_T), index(slot_T), picked, index(after), max(after), heads)
+        slots = index(slot_T)
+        behind = {trunk: [] for row in rows if (trunk := trunks[row]) is not None}  # type: dict[KVCache, list[int]]
+        starts = [0] * len(row_T)
+        if behind:
+            for place, row in enumerate(row_T):
+                if (trunk := trunks[row]) is not None:
+                    behind[trunk].append(place)
+                    starts[place] = trunk.lengths[0]
+        places: list[tuple[KVCache, slice | torch.Tensor]] = [
+            (trunk, slice(at[0], at[-1] + 1) if at[-1] - at[0] == len(at) - 1 else index(at))
+            for trunk, at in behind.items()
+        ]
+        positions = slots + index(starts) if behind else slots
+        return _Plan(work, index(row_T), slots, positions, picked, index(after), max(after), heads, places)
 
 
 @dataclass(slots=True)
 class _Masks:
-    """Biases of 0 and -inf for a forward behind a trunk, for one window. `reach`: the first trunk token that anybody
-    sees. trunk [1, T, tokens from `reach` on] or None; last [rows, 1, span]; heads [rows, width, span] or None."""
+    """Biases of 0 and -inf for a forward with trunks, for one window. last [rows, 1, span]; heads [rows, width, span]
+    or None; trunks: of each the first token that anybody sees, and [1, tokens behind it, keys from there on] or None."""
 
-    reach: int
-    trunk: torch.Tensor | None
     last: torch.Tensor
     heads: torch.Tensor | None
+    trunks: list[tuple[int, torch.Tensor | None]]
 
     @staticmethod
-    def make(plan: _Plan, start: int, window: int | None, exact: torch.dtype) -> _Masks:
-        def bias(slot: torch.Tensor, span: int) -> torch.Tensor:
-            """Of queries at own slots `slot` [rows, queries] over the first `span` own slots."""
-            behind = slot.unsqueeze(-1) - torch.arange(span, device=slot.device)
+    def make(plan: _Plan, window: int | None, exact: torch.dtype) -> _Masks:
+        def bias(position: torch.Tensor, first: int, end: int) -> torch.Tensor:
+            """Of queries at `position` [.., queries] over keys at positions [first, end)."""
+            behind = position.unsqueeze(-1) - torch.arange(first, end, device=position.device)
             hidden = behind < 0 if window is None else (behind < 0) | (behind >= window)
-            return torch.zeros(hidden.shape, dtype=exact, device=slot.device).masked_fill_(hidden, -torch.inf)
+            return torch.zeros(hidden.shape, dtype=exact, device=position.device).masked_fill_(hidden, -torch.inf)
 
-        count = len(plan.work)
         heads = None
         if plan.heads is not None:
-            heads = bias(plan.slot_T[plan.heads.queries].view(-1, plan.heads.width), plan.heads.span)
-        last = bias(plan.slot_T[:count, None], plan.span)
-        if window is None:
-            return _Masks(0, None, last, heads)
-        # At least one trunk token stays, seen or not: the first part has every query.
-        reach = min(start - 1, max(0, start + int(plan.slot_T.min()) - window + 1))
-        behind = plan.slot_T[:, None] + start - torch.arange(reach, start, device=last.device)
-        trunk = torch.zeros(behind.shape, dtype=exact, device=last.device).masked_fill_(behind >= window, -torch.inf)
-        return _Masks(reach, trunk[None], last, heads)
+            heads = bias(plan.slot_T[plan.heads.queries].view(-1, plan.heads.width), 0, plan.heads.span)
+        trunks: list[tuple[int, torch.Tensor | None]] = []
+        for trunk, tokens in plan.trunks:
+            if window is None:
+                trunks.append((0, None))
+                continue
+            position, end = plan.position_T[tokens], trunk.lengths[0]
+            reach = min(end - 1, max(0, int(position.min()) - window + 1))  # one stays, seen or not
+            trunks.append((reach, bias(position[None], reach, end)))
+        return _Masks(bias(plan.slot_T[: len(plan.work), None], 0, plan.span), heads, trunks)
 
 
 @dataclass(slots=True)

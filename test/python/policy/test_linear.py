@@ -8,7 +8,7 @@ import pytest
 import torch
 from sinkflex.kernels import api
 from sinkflex.policy import linear
-from sinkflex.policy.linear import QuickLinear, packed, quicken, quickened
+from sinkflex.policy.linear import QuickLinear, packed, packed_as, quicken, quickened
 from torch import nn
 
 
@@ -48,6 +48,18 @@ def test_packed_weights_are_used_inside_only_and_only_without_gradient(model: nn
             with torch.enable_grad():
                 torch.testing.assert_close(model(x), plain * 2)
         torch.testing.assert_close(model(x), plain * 2)
+
+
+def test_another_weight_is_used_packed_and_never_with_gradient(model: nn.Module) -> None:
+    quicken(model)
+    x, layer = torch.randn(5, 32), model[2]
+    before, other = layer(x).detach(), torch.randn(8, 32)
+    with packed_as(layer, other):
+        with torch.no_grad(), packed(model):  # which leaves it alone
+            torch.testing.assert_close(layer(x), x @ other.T)
+        with pytest.raises(RuntimeError, match="merged weights was used with gradient"):
+            layer(x)
+    torch.testing.assert_close(layer(x), before)
 
 
 def test_small_models_and_other_machines_keep_torchs_own_layers(

@@ -9,7 +9,7 @@ import torch
 from sinkflex.kernels.layout import Layout
 from sinkflex.policy.attention import IMPL_NAME, AttentionContext
 from sinkflex.policy.model import Policy, tiny_config
-from sinkflex.rollout.engine import LocalEngine
+from sinkflex.rollout.engine import LocalEngine, _trunks
 from transformers import GptOssForCausalLM, LlamaConfig, LlamaForCausalLM
 
 VOCABULARY = 50
@@ -73,8 +73,8 @@ def test_moved_rows_and_a_shared_prefix_change_nothing() -> None:
     rows = [prefix + [dice.randrange(3, VOCABULARY) for _ in range(n)] for n in (5, 9, 3)]
     expected = packed_logits(policy, rows)
     engine = LocalEngine(policy, rows=3, capacity=32)
-    shared = engine.share_prefix(rows)
-    assert shared == 100
+    engine.expect(rows)
+    shared = 100
     assert engine.open(list(enumerate(rows))) == [shared] * 3
     engine.feed([(r, rows[r][shared:-1]) for r in range(3)], [])
     engine.assert_holds(2, rows[2][:-1])
@@ -108,7 +108,7 @@ def test_what_some_prompts_share_is_computed_once(kind: str, trunk: int, monkeyp
         return forward(cache, work, wanted)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine, "_forward", counted)
-    assert engine.share_prefix(rows + late) == trunk
+    engine.expect(rows + late)
     held = engine.open(list(enumerate(rows)))
     # Everything but one token of the shortest prompt is shared; `inner` is shared by two.
     assert held == [trunk + n for n in (20, 30, 20, 46, 46, 20)]
@@ -126,10 +126,39 @@ def test_what_some_prompts_share_is_computed_once(kind: str, trunk: int, monkeyp
     torch.testing.assert_close(logits[2], again, atol=2e-5, rtol=1e-4)
 
 
-def test_a_short_or_lonely_prefix_is_not_shared() -> None:
-    engine = LocalEngine(make_policy(), rows=2)
-    assert engine.share_prefix([[3, 4, 5], [3, 4, 6]]) == 0
-    assert engine.share_prefix([list(range(3, 40)) * 5]) == 0
+def test_trunks_are_the_beginnings_that_save_most() -> None:
+    a, b, c = ([k] * 100 for k in (3, 4, 5))
+    assert _trunks(sorted([[3, 4, 5], [3, 4, 6]])) == (0, [])  # short
+    assert _trunks([a]) == (0, [])  # lonely
+    assert _trunks(sorted([[*a, 7], [*a, 8], [*b, 7]])) == (100, [(a, 2)])
+    # Four tasks of two families: one trunk for each family where tasks differ little, one for each task where much.
+    tasks = [[*a, *[7] * 20, 9], [*a, *[8] * 20, 9], [*b, *[7] * 20, 9], [*b, *[8] * 20, 9]]
+    assert _trunks(sorted(tasks * 2)) == (600, [(a, 4), (b, 4)])
+    long = [[*a, *c, 9], [*a, *b, 9]]
+    assert _trunks(sorted(long * 3)) == (800, [([*a, *b], 3), ([*a, *c], 3)])
+    assert _trunks(sorted([a] * 3)) == (198, [(a[:99], 3)])
+
+
+def test_trunks_come_when_they_are_needed_and_go_with_their_last_row() -> None:
+    policy = make_policy()
+    dice = random.Random(4)
+    start = [dice.randrange(3, VOCABULARY) for _ in range(70)]
+    families = [[*start, k, *[dice.randrange(3, VOCABULARY) for _ in range(80)]] for k in (3, 4)]
+    prompts = [[*family, dice.randrange(3, VOCABULARY)] for family in families for _ in range(3)]
+    expected = packed_logits(policy, prompts)
+    engine = LocalEngine(policy, rows=2, capacity=16)
+    engine.expect(prompts)
+    assert [(t.prompts, t.cache) for t in engine._trunks] == [(3, None), (3, None)]
+    for first, second in ((0, 1), (2, 3), (4, 5)):
+        held = engine.open([(0, prompts[first]), (1, prompts[second])])
+        assert all(n >= 151 for n in held)
+        logits = engine.feed([(0, prompts[first][held[0] :]), (1, prompts[second][held[1] :])], [0, 1])
+        torch.testing.assert_close(logits[0], expected[first][-1], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(logits[1], expected[second][-1], atol=2e-5, rtol=1e-4)
+        if first == 2:  # the last of one family, the first of the other: two trunks in one forward
+            assert [t.cache is not None for t in engine._trunks] == [True, True]
+    engine.open([(0, prompts[0])])
+    assert [t.ids for t in engine._trunks] == [families[1]]
 
 
 def test_the_engine_knows_what_it_was_fed() -> None:
