@@ -219,7 +219,7 @@ def cascade_attention(
         return cascade.attend(q, parts, sinks, dim**-0.5 if scale is None else float(scale))
 
 
-linear, linear_lead, linear_pays, pack_linear = products.linear, products.lead, products.faster, products.pack
+linear, linear_available, pack_linear = products.linear, products.available, products.pack
 
 
 def _check_window(window: int | None) -> None:
@@ -272,9 +272,8 @@ __all__ = [
     "choose",
     "decode_attention",
     "linear",
-    "linear_lead",
+    "linear_available",
     "linear_log_prob",
-    "linear_pays",
     "pack_linear",
     "padded_attention",
     "resolve",

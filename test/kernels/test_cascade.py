@@ -75,7 +75,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         api.cascade_attention(q, [api.Part(k, k, None, torch.zeros(1, 2, 5))])
 
 
-needs_onednn = pytest.mark.skipif(api.linear_lead() == 0.0, reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.skipif(not api.linear_available(), reason="this torch has no oneDNN")
 
 
 @needs_onednn

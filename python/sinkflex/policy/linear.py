@@ -7,17 +7,26 @@ a packed copy (`packed`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from sinkflex.kernels import api
 
 LARGE = 5_000_000
 """Parameters from which on it pays: below, a layer costs little beside the call."""
+
+LEAD = 1.3
+"""How many times faster the other library must be: libraries that are alike measure within a few hundredths."""
+
+PROBE = (64, 1536, 576)  # rows, outputs, inputs
+ROUNDS = 7
 
 
 class QuickLinear(nn.Linear):
@@ -38,10 +47,32 @@ class QuickLinear(nn.Linear):
         return out
 
 
+@functools.cache
+def pays() -> bool:
+    """Whether `api.linear` is clearly faster here. Measured once a process, by the processor's own clock, so that other
+    work on the machine does not decide."""
+    if not api.linear_available():
+        return False
+    rows, outputs, inputs = PROBE
+    x, weight = torch.ones(rows, inputs), torch.ones(outputs, inputs)
+    with torch.no_grad():
+        return _least(lambda: F.linear(x, weight)) >= LEAD * _least(lambda: api.linear(x, weight))
+
+
+def _least(work: Callable[[], object]) -> float:
+    """CPU seconds of this thread, the least of a few rounds: with several threads each has about the same share."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begun = time.thread_time()
+        work()
+        best = min(best, time.thread_time() - begun)
+    return best
+
+
 def quicken(model: Any) -> None:
     """Change the layers of `model` where that pays: a large one in float32 on a CPU."""
     first = next(model.parameters())
-    if first.device.type != "cpu" or first.dtype != torch.float32 or not api.linear_pays():
+    if first.device.type != "cpu" or first.dtype != torch.float32 or not pays():
         return
     if sum(p.numel() for p in model.parameters()) < LARGE:
         return

@@ -14,10 +14,10 @@ from torch import nn
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
-    if api.linear_lead() == 0.0:
+    if not api.linear_available():
         pytest.skip("this torch has no oneDNN")
     monkeypatch.setattr(linear, "LARGE", 0)
-    monkeypatch.setattr(api, "linear_pays", lambda: True)
+    monkeypatch.setattr(linear, "pays", lambda: True)
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(16, 32), nn.SiLU(), nn.Linear(32, 8, bias=False))
 
@@ -68,8 +68,8 @@ def test_small_models_and_other_machines_keep_torchs_own_layers(
     monkeypatch.setattr(linear, "LARGE", 1_000_000)
     quicken(model)
     monkeypatch.setattr(linear, "LARGE", 0)
-    monkeypatch.setattr(api, "linear_pays", lambda: False)
+    monkeypatch.setattr(linear, "pays", lambda: False)
     quicken(model)
-    monkeypatch.setattr(api, "linear_pays", lambda: True)
+    monkeypatch.setattr(linear, "pays", lambda: True)
     quicken(model.to(torch.bfloat16))
     assert [type(m) for m in model] == [nn.Linear, nn.SiLU, nn.Linear] and quickened(model) == []
