@@ -46,6 +46,9 @@ const failure = z.object({
   fix: z.string().nullish(),
 });
 
+/** Seconds of a training step, of all evaluations, of the warm start, and of the run. */
+const foreseen = z.object({ step_s: z.number(), eval_s: z.number(), warm_start_s: z.number(), total_s: z.number() });
+
 export const eventSchema = z.discriminatedUnion("type", [
   event("attempt", { attempt: z.int(), step: z.int(), checkpoint: z.string() }),
   event("hello", {
@@ -64,6 +67,7 @@ export const eventSchema = z.discriminatedUnion("type", [
     device: z.string(),
     device_name: z.string().nullish(),
     threads: maybe,
+    threads_measured: z.array(z.object({ threads: z.int(), tokens_per_second: z.number() })).nullish(),
     dtype: z.string(),
     attention_impl: z.string(),
     attention_reason: z.string(),
@@ -78,6 +82,8 @@ export const eventSchema = z.discriminatedUnion("type", [
     system_prompt: z.string().nullish(),
     examples: z.int().nullish(),
     noop_mean: optional,
+    evaluation: z.object({ every: z.int(), episodes: z.int(), report_episodes: z.int() }).nullish(),
+    forecast: z.object({ expected: foreseen.nullable(), most: foreseen }).nullish(),
     notes: z.array(z.string()).default([]),
     versions: z.record(z.string(), z.string().nullable()).nullish(),
   }),

@@ -9,6 +9,7 @@
  * events.jsonl.
  */
 import type { Event, EventOf } from "../protocol/events.js";
+import { type Pace, pacedEval, pacedPhase, pacedSft, pacedStep, unpaced } from "./pace.js";
 import { type Warning, warned } from "./warnings.js";
 
 export type Status = "starting" | "running" | "completed" | "stopped" | "failed";
@@ -51,8 +52,7 @@ export interface State {
   /** Worker seconds of this attempt at the newest event, and of all attempts before. */
   t: number;
   before: number;
-  /** Seconds per step, smoothed; null before two steps of a stage. */
-  pace: { sft: number | null; rl: number | null };
+  pace: Pace;
   events: number;
 }
 
@@ -70,7 +70,6 @@ export interface Standing {
 
 const ROWS = 64;
 const HISTORY = 256;
-const SMOOTH = 0.3;
 
 export const initialState: State = {
   run: "",
@@ -92,7 +91,7 @@ export const initialState: State = {
   end: null,
   t: 0,
   before: 0,
-  pace: { sft: null, rl: null },
+  pace: unpaced,
   events: 0,
 };
 
@@ -121,26 +120,22 @@ function pushReward(history: readonly Bucket[], step: number, reward: number | n
   return merged;
 }
 
-function smooth(previous: number | null, seconds: number): number | null {
-  if (!(seconds >= 0 && Number.isFinite(seconds))) return previous; // the counter or the clock went back
-  return previous === null ? seconds : previous + SMOOTH * (seconds - previous);
-}
-
 function onStep(state: State, event: EventOf<"step">): State {
   const { stage, step, total, t, metrics } = event;
   const row: StepRow = { stage, step, total, t, metrics };
   if (stage === "sft") {
-    const pace =
-      state.sft === null ? state.pace.sft : smooth(state.pace.sft, (t - state.sft.t) / (step - state.sft.step));
+    const { sft } = state;
+    const pace = sft === null ? state.pace : pacedSft(state.pace, (t - sft.t) / (step - sft.step));
     const sftFirstLoss = state.sftFirstLoss ?? metric(row, "loss");
-    return { ...state, sft: row, sftFirstLoss, pace: { ...state.pace, sft: pace } };
+    return { ...state, sft: row, sftFirstLoss, pace };
   }
   const previous = state.rows.at(-1);
   const kept = state.rows.filter((other) => other.step < step).slice(1 - ROWS);
-  const since = previous === undefined ? metric(row, "step_s") : (t - previous.t) / (step - previous.step);
-  const rl = since === null ? state.pace.rl : smooth(state.pace.rl, since);
+  const follows = previous !== undefined && !Number.isNaN(previous.t);
+  const before = follows ? state.pace : { ...state.pace, evaluating: 0 };
+  const [since, count] = follows ? [t - previous.t, step - previous.step] : [metric(row, "step_s") ?? Number.NaN, 1];
   const history = pushReward(state.history, step, metric(row, "reward"));
-  return { ...state, rows: [...kept, row], history, pace: { ...state.pace, rl } };
+  return { ...state, rows: [...kept, row], history, pace: pacedStep(before, since, count) };
 }
 
 function onEval(state: State, event: EventOf<"eval">): State {
@@ -149,7 +144,8 @@ function onEval(state: State, event: EventOf<"eval">): State {
     other.split === event.split &&
     other.step === event.step &&
     other.agent === event.agent;
-  return { ...state, evals: [...state.evals.filter((other) => !same(other)), event] };
+  const pace = pacedEval(state.pace, state.phase, event);
+  return { ...state, evals: [...state.evals.filter((other) => !same(other)), event], pace };
 }
 
 function onEpisode(state: State, event: EventOf<"episode">): State {
@@ -177,7 +173,7 @@ function onAttempt(state: State, event: EventOf<"attempt">): State {
     rows: state.rows.filter((row) => row.step <= event.step).map((row) => ({ ...row, t: Number.NaN })),
     history: state.history.filter((bucket) => bucket.step <= event.step),
     evals: state.evals.filter((one) => one.step <= event.step),
-    pace: { sft: null, rl: null },
+    pace: unpaced,
     before: state.before + state.t,
     t: 0,
   };
@@ -196,7 +192,7 @@ function apply(state: State, event: Event): State {
         status: "running",
       };
     case "phase":
-      return { ...state, phase: event };
+      return { ...state, phase: event, pace: pacedPhase(state.pace, state.phase, event.t) };
     case "plan":
       return { ...state, plan: event };
     case "step":

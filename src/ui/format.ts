@@ -65,6 +65,13 @@ export function duration(seconds: number | null | undefined): string {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
+/** Seconds that are an estimate, with no more digits than it deserves: about 40 s, about 9 m, about 2 h 10 m. */
+export function roughly(seconds: number): string {
+  const step = seconds < 60 ? 5 : seconds < 300 ? 10 : seconds < 600 ? 30 : seconds < 3600 ? 60 : 600;
+  const rounded = Math.max(step, Math.round(seconds / step) * step);
+  return `about ${duration(rounded).replace(/ 00 [sm]$/, "")}`;
+}
+
 /** Age in one unit: 40 s, 12 m, 3 h, 5 d. */
 export function age(seconds: number): string {
   const s = Math.max(0, Math.round(seconds));

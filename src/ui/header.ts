@@ -1,7 +1,8 @@
 /** The head of the picture: what is running, how far it is, what was chosen. Pure. */
+import { remaining } from "../run/pace.js";
 import type { State } from "../run/state.js";
 import { edges, fitting } from "./blocks.js";
-import { ABSENT, bar, clip, compact, duration, type Paint, plural, printable } from "./format.js";
+import { ABSENT, bar, clip, compact, duration, type Paint, plural, printable, roughly } from "./format.js";
 import type { Look } from "./screen.js";
 
 export const PHASES: Record<string, string> = {
@@ -63,8 +64,7 @@ export function stage(state: State): Stage | null {
     return { name: "warm start", done, total: sftTotal, left };
   }
   if (total === undefined) return null;
-  const done = newest?.step ?? 0;
-  return { name: "step", done, total, left: state.pace.rl === null ? null : state.pace.rl * Math.max(0, total - done) };
+  return { name: "step", done: newest?.step ?? 0, total, left: remaining(state) };
 }
 
 function progress(state: State, look: Look, paint: Paint): string[] {
@@ -74,7 +74,7 @@ function progress(state: State, look: Look, paint: Paint): string[] {
     return [clip(`${state.events === 0 ? "waiting for Python to start" : "preparing"}  ${elapsed}`, look.width)];
   const label = `${at.name} ${at.done} of ${at.total}`;
   const live = state.end === null && !look.interrupted;
-  const times = live && at.left !== null && at.left > 0 ? `${elapsed}, ${duration(at.left)} left` : elapsed;
+  const times = live && at.left !== null && at.left > 0 ? `${elapsed}, ${roughly(at.left)} left` : elapsed;
   const room = Math.min(50, look.width - label.length - times.length - 4);
   if (room < 6) return [clip(`${label}  ${times}`, look.width)];
   const [done, rest] = bar(at.total === 0 ? 1 : at.done / at.total, room);

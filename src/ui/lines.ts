@@ -1,7 +1,7 @@
 /** A training run as lines of a log. Of a long run every N-th step is written, so that a log stays readable. Pure. */
 import type { Event, EventOf } from "../protocol/events.js";
 import { metric, type State } from "../run/state.js";
-import { bytes, compact, duration, fixed, labelRows, printable, small } from "./format.js";
+import { bytes, compact, duration, fixed, labelRows, printable, roughly, small } from "./format.js";
 import { stage } from "./header.js";
 import { planRows } from "./plan.js";
 import type { Since } from "./screen.js";
@@ -44,7 +44,7 @@ export function runLines(state: State, event: Event, { verbose, silent }: Since)
 function step(state: State, event: EventOf<"step">): string {
   const row = { ...event };
   const at = stage(state);
-  const left = at?.left ? `, ${duration(at.left)} left` : "";
+  const left = at?.left ? `, ${roughly(at.left)} left` : "";
   const time = `${duration(state.before + state.t)}${left}`;
   if (event.stage === "sft") {
     const speed = `${compact(metric(row, "tokens_per_second"))} tokens/s`;

@@ -1,6 +1,6 @@
 /** What a run will do, before it does it. Pure. */
 import type { EventOf } from "../protocol/events.js";
-import { compact, plural, printable } from "./format.js";
+import { compact, plural, printable, roughly } from "./format.js";
 
 /** What was chosen, in sentences; shown once when the worker has decided. */
 export function planRows(plan: EventOf<"plan">): [label: string, text: string][] {
@@ -17,7 +17,28 @@ export function planRows(plan: EventOf<"plan">): [label: string, text: string][]
       "plan",
       `${warm}${plural(plan.steps, "training step")} of ${plan.tasks_per_step} tasks x ${plan.group_size} on ${plan.suite}`,
     ],
+    ...timeRow(plan),
+    ...threadsRow(plan),
     ...plan.notes.map((note): [string, string] => ["note", note]),
   ];
   return rows.map(([label, text]) => [label, printable(text).replaceAll("\n", " ")]);
+}
+
+/** What the probe before the first step foresees, and in which case. */
+function timeRow({ forecast }: EventOf<"plan">): [string, string][] {
+  if (!forecast) return [];
+  const { expected, most } = forecast;
+  const all = ({ step_s, total_s }: typeof most) => `${roughly(step_s)} a step, ${roughly(total_s)} in all`;
+  const text = expected
+    ? `${all(expected)}, played as the expert plays; with every turn at its token limit ${all(most)}`
+    : `at most ${all(most)}, with every turn at its token limit`;
+  return [["time", `${text} (from a short probe; measured steps replace it)`]];
+}
+
+function threadsRow({ threads, threads_measured: measured }: EventOf<"plan">): [string, string][] {
+  if (!measured?.length) return [];
+  const speeds = measured.map(
+    (one, at) => `${compact(one.tokens_per_second)}${at === 0 ? " tokens/s" : ""} with ${one.threads}`,
+  );
+  return [["threads", `${threads}, measured: decode ${speeds.join(", ")}`]];
 }

@@ -29,7 +29,7 @@ describe("the live window", () => {
     const rows = windowOf(text);
     expect(rows[0]).toMatch(/^demo-\d{8}-\d{6} +running: (rollout|checkpoint|saving a checkpoint)$/);
     expect(rows[0]).toHaveLength(80);
-    expect(rows[1]).toMatch(/^step 5 of 8 {2}━+─+ {2}\d+ s, \d+ s left$/);
+    expect(rows[1]).toMatch(/^step 5 of 8 {2}━+─+ {2}\d+ s, about \d+ s left$/);
     expect(rows[2]).toBe("cpu, 1 thread · attention flash · mini-shop · 8 tasks x 8 · float32");
     expect(rows).toContain(`warning  ${warning}`);
     expect(rows).toContain(" step  reward  success    std  zero-var  entropy  turns  calls     gap  tok/s");

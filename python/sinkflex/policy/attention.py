@@ -238,7 +238,7 @@ class _Plan:
 @dataclass(slots=True)
 class _Masks:
     """Biases of 0 and -inf for a forward with trunks, for one window. last [rows, 1, span]; heads [rows, width, span]
-    or None; trunks: of each the first token that anybody sees, and [1, tokens behind it, keys from there on] or None."""
+    or None; trunks: of each the first token that anybody sees and [1, tokens behind it, keys from there on] or None."""
 
     last: torch.Tensor
     heads: torch.Tensor | None

@@ -42,7 +42,7 @@ describe("plain lines", () => {
   it("say the numbers in words that can be searched for", () => {
     const lines = written(trained(12));
     expect(lines).toContain(
-      "step 12/60  reward 0.615  success 0.595  std 0.284  zero-var 0.17  entropy 0.544  gap 1.3e-6  grad 0.64  9.9k tokens/s  2 m 16 s, 2 m 15 s left",
+      "step 12/60  reward 0.615  success 0.595  std 0.284  zero-var 0.17  entropy 0.544  gap 1.3e-6  grad 0.64  9.9k tokens/s  2 m 16 s, about 2 m 10 s left",
     );
     expect(lines).toContain("warm start 800/800  loss 0.368  14.2k tokens/s  1 m 39 s");
     expect(lines).toContain(

@@ -72,7 +72,7 @@ describe("the view", () => {
     expect(plain(busy().state, 80, 24).join("\n")).toBe(
       [
         "mini-shop-20261130-172200                                       running: rollout",
-        "step 23 of 60  ━━━━━━━━━━━━━━━─────────────────────────  2 m 48 s, 1 m 42 s left",
+        "step 23 of 60  ━━━━━━━━━━━━━─────────────────────  2 m 48 s, about 1 m 40 s left",
         "cpu, 2 threads · attention flash · mini-shop · 32 tasks x 8 · float32",
         "",
         "warning  31 of 32 groups had no reward variance in step 23, so they taught",
@@ -96,6 +96,17 @@ describe("the view", () => {
         "now         rollout, step 24 · waiting for the policy: 41 of 256 episodes live",
       ].join("\n"),
     );
+  });
+
+  it.each([
+    [60, "step 0 of 60  ────────────────────────  3 s, about 54 m left"],
+    [80, "step 0 of 60  ────────────────────────────────────────────  3 s, about 54 m left"],
+    [120, "step 0 of 60  ──────────────────────────────────────────────────  3 s, about 54 m left"],
+  ])("at %i columns foresees the end before the first step", (width, row) => {
+    const most = { step_s: 90, eval_s: 600, warm_start_s: 0, total_s: 6000 };
+    const expected = { step_s: 45, eval_s: 540, warm_start_s: 0, total_s: 3240 };
+    const script = new Script().add("hello", hello, 0).add("plan", { ...plan, forecast: { expected, most } }, 3);
+    expect(plain(script.state, width)[1]).toBe(row);
   });
 
   it.each([
@@ -163,7 +174,7 @@ describe("the view", () => {
     const warm = trained(0);
     warm.events.length = 8;
     const rows = plain(warm.state, 80);
-    expect(rows[1]).toMatch(/^warm start 400 of 800 {2}━+─+ {2}51 s, 48 s left$/);
+    expect(rows[1]).toMatch(/^warm start 400 of 800 {2}━+─+ {2}51 s, about 50 s left$/);
     expect(rows.find((row) => row.startsWith("warm start  "))).toBe(
       "warm start  loss 1.397  from 3.798  lr 0.004  demonstrations of expert",
     );
