@@ -12,13 +12,32 @@ SHOP = Family(
             "Say where an order is.",
             {"order": "order"},
             train=Phrases(
-                ("Track order {order}.", "Please find out where order {order} is.", "Check the delivery of {order}."),
-                ("When will {order} get here?", "I am still waiting for order {order}.", "Has {order} been sent yet?"),
+                (
+                    "Track order {order}.",
+                    "Please find out where order {order} is.",
+                    "Check the delivery of {order}.",
+                    "Track {order} for me.",
+                    "Tell me where {order} is right now.",
+                    "Look where my order {order} is.",
+                ),
+                (
+                    "When will {order} get here?",
+                    "I am still waiting for order {order}.",
+                    "Has {order} been sent yet?",
+                    "Is {order} on its way?",
+                ),
             ),
-            tune=Phrases(("Look up the shipping of {order}.",), ("Any news about {order}?",)),
+            tune=Phrases(
+                ("Look up the delivery of {order}.", "Could you track my parcel {order}?"),
+                ("Any news about order {order}?", "Why is {order} not here yet?"),
+            ),
             report=Phrases(
-                ("Locate my parcel {order}.", "Give me the tracking for {order}."),
-                ("{order} should have come days ago, what happened?", "How far along is {order}?"),
+                (
+                    "Give me the tracking of order {order}.",
+                    "I would like you to track {order}.",
+                    "Show the current place of order {order}.",
+                ),
+                ("{order} should have come days ago, what happened?", "How far along is order {order}?"),
             ),
         ),
         request(
@@ -26,17 +45,32 @@ SHOP = Family(
             "Cancel an order.",
             {"order": "order"},
             train=Phrases(
-                ("Cancel order {order}.", "Please cancel {order} for me.", "I want to cancel my order {order}."),
+                (
+                    "Cancel order {order}.",
+                    "Please cancel {order} for me.",
+                    "I want to cancel my order {order}.",
+                    "Cancel {order}, please.",
+                    "Stop order {order}.",
+                    "Order {order} must be cancelled.",
+                ),
                 (
                     "I do not need order {order} any more.",
                     "Order {order} was a mistake.",
-                    "Stop {order}, I bought it twice.",
+                    "Take {order} back, I bought it twice.",
+                    "I do not want {order} after all.",
                 ),
             ),
-            tune=Phrases(("Call off order {order}.",), ("I changed my mind about buying {order}.",)),
+            tune=Phrases(
+                ("Can order {order} be cancelled?", "Call off order {order}."),
+                ("I changed my mind about {order}.", "Please never send {order}."),
+            ),
             report=Phrases(
-                ("Could you get {order} cancelled?", "Withdraw order {order}."),
-                ("{order} was bought by accident, get rid of it.", "Please do not ship {order} after all."),
+                (
+                    "Could you get {order} cancelled?",
+                    "Withdraw my order {order}.",
+                    "Have order {order} cancelled today.",
+                ),
+                ("{order} was bought by accident, get rid of it.", "Please do not ship order {order}."),
             ),
         ),
         request(
@@ -48,25 +82,28 @@ SHOP = Family(
                     "Buy {quantity} of the {item}.",
                     "Order {quantity} pieces of {item}.",
                     "Please buy {item}, {quantity} of them.",
+                    "I want to buy {quantity} {item}.",
+                    "Buy me the {item}, {quantity} pieces.",
+                    "Get me {quantity} times {item}.",
                 ),
                 (
                     "I could use {quantity} of your {item}.",
                     "We need the {item}, {quantity} in all.",
-                    "Get me {quantity} times {item}.",
+                    "I will take {quantity} of the {item}.",
+                    "Please send us {quantity} {item}.",
                 ),
             ),
             tune=Phrases(
-                ("Purchase {item}, {quantity} units.",), ("Our club is short of {quantity} units of {item}.",)
+                ("Purchase {item}, {quantity} units.", "Let me buy {item} x {quantity}."),
+                ("Our club is short of {quantity} {item}.", "{quantity} of these {item} would be great."),
             ),
             report=Phrases(
                 (
-                    "Put {quantity} units of the {item} in my cart and pay.",
+                    "Please put {quantity} of the {item} in my cart and pay.",
                     "I would like to purchase {quantity} x {item}.",
+                    "Can I buy {item}? Make it {quantity}.",
                 ),
-                (
-                    "A {item} is a lovely gift, I will take {quantity}.",
-                    "Send {quantity} more of that {item} to my house.",
-                ),
+                ("The {item} is a lovely gift, I need {quantity}.", "Ship {quantity} of that {item} to my house."),
             ),
         ),
     ),

@@ -12,8 +12,15 @@ TRAVEL = Family(
             "Find a flight between two cities.",
             {"origin": "city", "destination": "city"},
             report=Phrases(
-                ("Find a flight from {origin} to {destination}.", "Search flights leaving {origin} for {destination}."),
-                ("I have to fly from {origin} to {destination}.", "What goes by air from {origin} to {destination}?"),
+                (
+                    "Find a flight from {origin} to {destination}.",
+                    "Search flights leaving {origin} for {destination}.",
+                    "Which flight goes from {origin} to {destination}?",
+                ),
+                (
+                    "I have to fly from {origin} to {destination}.",
+                    "How do I get by air from {origin} to {destination}?",
+                ),
             ),
         ),
         request(
@@ -21,7 +28,11 @@ TRAVEL = Family(
             "Book a hotel in a city.",
             {"city": "city", "nights": "few"},
             report=Phrases(
-                ("Book a hotel in {city} for {nights} nights.", "Reserve a room in {city}, {nights} nights."),
+                (
+                    "Book a hotel in {city} for {nights} nights.",
+                    "Reserve a hotel room in {city}, {nights} nights.",
+                    "Please book {nights} nights in {city}.",
+                ),
                 ("I need a place to sleep in {city} for {nights} nights.", "We are staying {nights} nights in {city}."),
             ),
         ),
@@ -30,8 +41,8 @@ TRAVEL = Family(
             "Cancel a trip.",
             {"trip": "trip"},
             report=Phrases(
-                ("Cancel trip {trip}.", "Please cancel my journey {trip}."),
-                ("I am not going on trip {trip}.", "{trip} is off, I have to stay at home."),
+                ("Cancel trip {trip}.", "Please cancel my journey {trip}.", "Have trip {trip} cancelled."),
+                ("I am not going on trip {trip}.", "Trip {trip} is off, I have to stay at home."),
             ),
         ),
     ),
