@@ -167,7 +167,9 @@ class TemplateFormat:
         while found:
             raw, found_close, after = rest.partition(self._close if self._close != "<|call|>" else self._open)
             parsed = parse_call_json(raw)
-            if isinstance(parsed, str):
+            if self._close != "<|call|>" and not found_close:
+                problem = problem or f"a tool call does not end with {self._close}"
+            elif isinstance(parsed, str):
                 problem = problem or parsed
             else:
                 calls.append(parsed)

@@ -67,6 +67,11 @@ def targets(target: str) -> tuple[str, ...]:
     return f"{target.capitalize()}.", f"The {target} one."
 
 
+def asks_for_order(said: frozenset[str]) -> bool:
+    """A sentence that names an order asks for none; else a customer would answer it for ever."""
+    return "order" in said and said.isdisjoint(ORDERS)
+
+
 def answer(wish: Wish) -> str:
     return f"My {wish.product}." if wish.ref == "product" else f"Order {wish.order}."
 
@@ -134,7 +139,7 @@ def spoken(text: str) -> str:
 
 
 _WORD = re.compile(r"\w+")
-_KEPT = {
+_KEPT: dict[str, frozenset[str]] = {
     "find_user": frozenset(ORDERS),
     "get_order": frozenset((*ORDERS, *STATUSES, *PRODUCTS, *ITEMS)),
     "get_product": frozenset((*COLOURS, *ITEMS, "sold")),
@@ -145,8 +150,8 @@ _ARTICLES = frozenset(("a", "the", "my"))
 def plain(message: Message, tool: str) -> Message:
     """A sentence of the customer, or of a `tool`'s result, in the words that scripted agents read."""
     words = [word if word in ORDERS else word.lower() for word in _WORD.findall(message.content)]
-    if message.role == "tool" and not message.is_error:
-        words = [word for word in words if word in _KEPT.get(tool, ())]
+    if message.role == "tool" and not message.is_error and tool in _KEPT:
+        words = [word for word in words if word in _KEPT[tool]]
         words = ["ok", *words] if tool == "find_user" else words
     return replace(message, content=" ".join(word for word in words if word not in _ARTICLES))
 

@@ -30,6 +30,8 @@ class Speech(Protocol):
 
     def targets(self, target: str) -> tuple[str, ...]: ...
 
+    def asks_for_order(self, said: frozenset[str]) -> bool: ...
+
     def answer(self, wish: Wish) -> str: ...
 
     def sight(self, report: str) -> str: ...
@@ -82,6 +84,11 @@ def identities(name: str, zip: str) -> tuple[str, ...]:
 def targets(target: str) -> tuple[str, ...]:
     """What a swap is for: a colour, or another product."""
     return target, f"the {target} one"
+
+
+def asks_for_order(said: frozenset[str]) -> bool:
+    """Whether the agent's words ask which order the wish is about."""
+    return "order" in said
 
 
 def answer(wish: Wish) -> str:

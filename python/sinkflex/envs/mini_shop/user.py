@@ -91,7 +91,7 @@ class Customer:
             return UserTurn(self._pick(self._speech.identities(self._task.name, self._task.zip)))
         if wish.kind == "swap" and ("colour" in said or "item" in said):
             return UserTurn(self._pick(self._speech.targets(wish.target)))
-        if "order" in said:
+        if self._speech.asks_for_order(said):
             return UserTurn(self._speech.answer(wish))
         if self._agreed and wish.kind in SERVICES and said & _FINISHED:
             return self._next()
