@@ -57,8 +57,9 @@ function modelRules(read: Read, has: Has): Finding[] {
 
 function envRules(read: Read): Finding[] {
   const suite = read("env", "suite");
-  if (suite === undefined || suite === "mini-shop") return [];
-  const no = (path: Path) => conflict(path, `\`${suite}\` has no levels`, "Only mini-shop has.", "Remove `levels`.");
+  if (suite === undefined || suite === "mini-shop" || suite === "tool-calls") return [];
+  const no = (path: Path) =>
+    conflict(path, `\`${suite}\` has no levels`, "Only mini-shop and tool-calls have.", "Remove `levels`.");
   const found = Array.isArray(read("env", "levels")) ? [no(["env", "levels"])] : [];
   const stages = read("warm_start", "sft", "demonstrations");
   for (const [index, stage] of (Array.isArray(stages) ? stages : []).entries()) {

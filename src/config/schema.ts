@@ -29,7 +29,9 @@ const env = z.strictObject({
   user: z.enum(["scripted"]).default("scripted").describe("Who plays the user."),
   max_turns: count.default(12).describe("Turns of the agent after which an episode is cut."),
   max_errors: count.default(4).describe("Invalid actions after which an episode is cut."),
-  levels: levels.describe("Levels of mini-shop to draw tasks from; null is all of them."),
+  levels: levels.describe(
+    "Levels of mini-shop (0 to 4) or tool-calls (0 to 3) to draw tasks from; null is all of them.",
+  ),
   tasks: z
     .array(z.string().min(1))
     .min(1)
@@ -131,7 +133,7 @@ const optim = z.strictObject({
 const demonstrations = z.strictObject({
   agent: z.enum(["expert", "faulty", "gold"]).describe("Who gives the demonstrations."),
   steps: count.describe("Supervised steps with this agent."),
-  levels: levels.describe("Levels of mini-shop that it demonstrates; null is those of `env.levels`."),
+  levels: levels.describe("Levels of the suite that it demonstrates; null is those of `env.levels`."),
 });
 
 const warmStart = z.strictObject({
