@@ -59,7 +59,7 @@ export function pacedEval(pace: Pace, phase: EventOf<"phase"> | null, event: Eve
 }
 
 /** What the plan expects, or, where nobody knows what to expect, the most that it can be. */
-export function foreseen(plan: EventOf<"plan"> | null) {
+function foreseen(plan: EventOf<"plan"> | null) {
   return plan?.forecast?.expected ?? plan?.forecast?.most ?? null;
 }
 
