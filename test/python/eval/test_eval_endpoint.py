@@ -54,6 +54,26 @@ class ExpertBehindAServer:
         return envs.conversation.Message(role, message["content"], tool_call_id=message.get("tool_call_id"))
 
 
+def test_examples_reach_a_server_as_calls_with_results(tmp_path: Path) -> None:
+    """Servers refuse a call without a result; tool-calls' examples have none of their own."""
+    asked: list[dict[str, Any]] = []
+
+    def answer(body: dict[str, Any], number: int) -> Reply:
+        asked.append(body)
+        return says("no")
+
+    with serve(answer) as stub:
+        code, events = run(endpoint(stub.url, tmp_path, suite="tool-calls", tasks=1, examples=2))
+    assert (code, report_of(events)["mean"]) == (0, 0.0)
+    body = asked[0]
+    roles = [message["role"] for message in body["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "user", "assistant", "tool", "user"]
+    for call, result in ((2, 3), (5, 6)):
+        made = body["messages"][call]["tool_calls"][0]
+        assert made["id"] == body["messages"][result]["tool_call_id"]
+        assert made["function"]["name"] in {tool["function"]["name"] for tool in body["tools"]}
+
+
 def test_an_agent_behind_a_server_plays_and_is_counted(tmp_path: Path) -> None:
     with serve(ExpertBehindAServer()) as stub:
         code, events = run(endpoint(stub.url, tmp_path, prices={"prompt": 1.0, "completion": 2.0}))

@@ -3,16 +3,17 @@ prompt's examples are turns like any other, and what is outside the template's f
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_samples import chatml_tokenizer
 from sinkflex import envs
 from sinkflex.envs.conversation import AgentAction
-from sinkflex.policy.chat import WordFormat
+from sinkflex.policy.chat import WORD_TEMPLATE, WordFormat
 from sinkflex.policy.chatml import CHATML_TEMPLATE
 from sinkflex.policy.template import TemplateFormat
-from sinkflex.policy.tokenizer import build_word_tokenizer, word_list
+from sinkflex.policy.tokenizer import build_word_tokenizer, closed_words, word_list
 from sinkflex.rollout.scheduler import EpisodeJob, act, append_sampled, begin, demonstrate, opening
 
 
@@ -125,3 +126,14 @@ def test_what_the_template_would_not_write_is_a_failure_that_is_counted_and_show
     assert (t.parse_failures, t.counters["errors"], over) == (1, 1, False)
     shown = chat.text(ids_of(chat.following(ids[-1], observation)))
     assert "could not be read" in shown and reading.action.error in shown
+
+
+def test_who_plays_decides_how_mini_shop_is_spoken(tmp_path: Path) -> None:
+    for name, template in (("tiny", WORD_TEMPLATE), ("real", CHATML_TEMPLATE)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "chat_template.jinja").write_text(template)
+    (tmp_path / "old").mkdir()  # its template is in tokenizer_config.json: no tokenizer of ours does that
+    assert [closed_words(tmp_path / name) for name in ("tiny", "real", "old")] == [True, False, False]
+    spoken = [envs.domain("mini-shop", natural=natural) for natural in (False, True)]
+    assert [domain.version for domain in spoken] == ["1", "1 natural"]
+    assert [domain.closed_vocabulary() is None for domain in spoken] == [False, True]
