@@ -66,7 +66,8 @@ def test_neither_gold_nor_task_data_reaches_what_an_agent_sees_at_reset(env: Dua
     for task_id in ALL:
         for seed in range(3):
             observation, info = env.reset(seed=seed, options={"task_id": task_id})
-            assert set(info) == {"task_id", "level", "policy_text", "tools", "outcome", "owner", "error", "reason"}
+            known = {"task_id", "level", "policy_text", "tools", "outcome", "owner", "error", "reason", "examples"}
+            assert set(info) == known and info["examples"] == ()
             assert [message.role for message in observation] == ["assistant", "user"]
             seen = "\n".join(message.content for message in observation)
             scenario = env.task.data.user_scenario.instructions
