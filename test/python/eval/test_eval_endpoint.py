@@ -108,9 +108,9 @@ def test_a_server_with_faults_in_a_fifth_of_its_answers_costs_no_score(tmp_path:
 
     began = time.monotonic()
     with serve(answer) as stub:
-        code, events = run(endpoint(stub.url, tmp_path, tasks=8, trials=2, call_timeout_s=0.5))
+        code, events = run(endpoint(stub.url, tmp_path, tasks=8, trials=2, call_timeout_s=3.0))
     got = report_of(events)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
     assert (code, got["mean"], got["coverage"], got["infra_errors"]) == (0, 1.0, 1.0, {})
     assert len(stub.requests) > 50
 
