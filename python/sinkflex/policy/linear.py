@@ -7,6 +7,7 @@ a packed copy (`packed`).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +94,7 @@ def quickened(model: Any) -> list[str]:
 def packed_as(layer: QuickLinear, weight: torch.Tensor) -> Iterator[None]:
     """Inside, the layer computes with `weight`, of which only the packed copy is kept, and without gradient only."""
     layer._packed, layer._instead = api.pack_linear(weight), True
+    del weight  # else this frame would keep it
     try:
         yield
     finally:
@@ -110,3 +112,14 @@ def packed(model: Any) -> Iterator[None]:
     finally:
         for layer in layers:
             layer._packed = None
+
+
+def give_back(model: Any) -> None:
+    """Hand free memory back to the system, after packed copies or the activations of a micro-batch. The C library keeps
+    it, in holes that what follows does not fit into: the peak of a step of SmolLM2-135M was 0.9 GB above what was ever
+    in use. For a small model it does nothing: its memory is not worth the time of asking for it again."""
+    if not any(isinstance(m, QuickLinear) for m in model.modules()):
+        return
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)

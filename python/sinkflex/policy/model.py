@@ -24,7 +24,7 @@ from sinkflex.refusal import Refusal
 from .attention import IMPL_NAME, AttentionContext
 from .chat import WORD_TEMPLATE, ChatFormat, WordFormat
 from .fit import refuse_unfit
-from .linear import packed
+from .linear import give_back, packed
 from .template import TemplateFormat
 from .tokenizer import build_bpe_tokenizer, build_word_tokenizer, word_list
 
@@ -54,8 +54,12 @@ class Policy:
     def rollout_weights(self) -> Iterator[None]:
         """Around every collection: the model computes the same inside, faster. No training inside."""
         merged = self.adapter.merged() if self.adapter is not None and self.adapter.merges else nullcontext()
-        with merged, packed(self.model):
-            yield
+        try:
+            with merged, packed(self.model):
+                give_back(self.model)  # what merging took
+                yield
+        finally:
+            give_back(self.model)
 
     @property
     def device(self) -> torch.device:

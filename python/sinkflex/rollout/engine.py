@@ -39,7 +39,7 @@ class _Trunk:
 class LocalEngine:
     """`rows` episodes at most."""
 
-    def __init__(self, policy: Policy, rows: int, capacity: int = 256) -> None:
+    def __init__(self, policy: Policy, rows: int, capacity: int = 64) -> None:
         self.policy = policy
         self.rows = rows
         self.cache = KVCache(rows, capacity)

@@ -16,6 +16,7 @@ from sinkflex.algorithms.losses import policy_loss
 from sinkflex.config import Algorithm
 from sinkflex.kernels.api import linear_log_prob
 from sinkflex.policy.attention import AttentionContext
+from sinkflex.policy.linear import give_back
 from sinkflex.policy.model import Policy
 
 from .batch import MicroBatch, RlMicroBatch
@@ -64,6 +65,7 @@ def supervised_update(
         loss = -(micro.weights_N * logprobs).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         totals.add(Totals(loss=float(loss.detach()), entropy=float(entropy.sum()), tokens=logprobs.numel()))
+        give_back(policy.model)
     return _apply(policy, optimizer, guard, totals, grad_clip, step), totals
 
 
@@ -107,6 +109,7 @@ def policy_update(
         totals.add(
             Totals(float(terms.total.detach()), float(entropy.sum()), terms.clipped, terms.gap, terms.kl, terms.tokens)
         )
+        give_back(policy.model)
     if gap_limit is not None and totals.tokens:
         check_logprob_gap(totals.gap / totals.tokens, gap_limit, step=step)
     return _apply(policy, optimizer, guard, totals, grad_clip, step), totals
