@@ -217,7 +217,9 @@ export const configSchema = z.strictObject({
   threads: z
     .union([z.literal("auto"), count])
     .default("auto")
-    .describe("CPU threads of the worker; auto is the number of cores that it may use."),
+    .describe(
+      "CPU threads of the worker; auto takes 1 for a small model, measures it for a large one, and keeps the number when a run is resumed. Another number rounds sums differently, so give one where two machines must agree.",
+    ),
   model: model.describe("The policy that is trained."),
   attention: attention.prefault({}).describe("The attention operator."),
   env: env.describe("The environment: tasks, user and limits."),
