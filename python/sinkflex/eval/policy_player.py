@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sinkflex import envs
 from sinkflex.envs.conversation import AgentAction
 from sinkflex.kernels import api
+from sinkflex.policy.linear import quicken
 from sinkflex.policy.model import Policy, load_policy
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.scheduler import Collector, EpisodeJob, RolloutSettings, opening
@@ -106,6 +107,7 @@ def _load(evaluation: Evaluation) -> Policy:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     policy = load_policy(path, impl=api.choose(device, dtype).impl, dtype=dtype)
     policy.model.to(device)
+    quicken(policy.model)
     _check_prompt(evaluation, policy)
     return policy
 
