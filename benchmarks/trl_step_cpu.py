@@ -302,7 +302,8 @@ def main() -> None:
         wanted = ("torch", "trl", "peft", "transformers", "accelerate", "datasets")
         record = {
             "what": "one GRPO step with LoRA: generation and update",
-            "command": f"PYTHONPATH=python python -P benchmarks/trl_step_cpu.py {' '.join(sys.argv[1:])}",
+            "command": "PYTHONPATH=python python -P benchmarks/trl_step_cpu.py"
+            f" --layers {options.layers} --steps {options.steps} --rounds {options.rounds} --out FILE",
             "work": {"layers": options.layers, "hidden": HIDDEN, "vocabulary": VOCABULARY, "tasks": TASKS,
                      "group_size": GROUP, "shared_tokens": SYSTEM, "task_tokens": MESSAGE, "sampled_tokens": SAMPLED,
                      "lora_rank": RANK, "our_tokens_per_micro_batch": BUDGET},
