@@ -67,7 +67,9 @@ export const eventSchema = z.discriminatedUnion("type", [
     device: z.string(),
     device_name: z.string().nullish(),
     threads: maybe,
-    threads_measured: z.array(z.object({ threads: z.int(), tokens_per_second: z.number() })).nullish(),
+    threads_measured: z
+      .array(z.object({ threads: z.int(), decode_per_second: z.number(), update_per_second: z.number() }))
+      .nullish(),
     dtype: z.string(),
     attention_impl: z.string(),
     attention_reason: z.string(),

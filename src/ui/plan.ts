@@ -38,7 +38,7 @@ function timeRow({ forecast }: EventOf<"plan">): [string, string][] {
 function threadsRow({ threads, threads_measured: measured }: EventOf<"plan">): [string, string][] {
   if (!measured?.length) return [];
   const speeds = measured.map(
-    (one, at) => `${compact(one.tokens_per_second)}${at === 0 ? " tokens/s" : ""} with ${one.threads}`,
+    (one) => `decode ${compact(one.decode_per_second)}, update ${compact(one.update_per_second)} with ${one.threads}`,
   );
-  return [["threads", `${threads}, measured: decode ${speeds.join(", ")}`]];
+  return [["threads", `${threads}, measured in tokens/s: ${speeds.join("; ")}`]];
 }

@@ -18,9 +18,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
-
-import torch
 
 from sinkflex.envs.seeds import episode_seed
 from sinkflex.policy.linear import LARGE
@@ -29,23 +28,18 @@ from sinkflex.rollout.engine import CHUNK, LocalEngine, common
 from sinkflex.rollout.scheduler import EpisodeJob, begin, demonstrate, opening
 from sinkflex.rollout.trajectory import Trajectory
 
-from .batch import sft_micro_batches
 from .schedule import task_order
 from .setup import Setup
-from .threads import decode, median_seconds
-from .update import log_probs
+from .threads import PROBE_TOKENS, decode, forward_backward, median_seconds
 
-SAMPLE = 4
-"""Tasks that are looked at."""
-
-PROBE_TOKENS = 256
-"""Tokens of the probe's prompt and of its forward and backward, at most."""
+SAMPLE, PLAYED = 16, 4
+"""Tasks whose prompts are looked at, and those of them that the expert plays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """What an episode of the looked-at tasks is, in tokens: `shared` begins every prompt, `own` follows it in a prompt,
-    `read` comes from the environment after that, `sampled` from the policy."""
+    """What an episode is, in tokens. The prompts of n tasks take `shared` + n `own` when what several begin with is
+    read once; `read` comes from the environment after the prompt, `sampled` from the policy."""
 
     shared: float
     own: float
@@ -71,10 +65,11 @@ def forecast(setup: Setup) -> dict[str, Any] | None:
     most = at_most(
         prompts, played, config.env.max_turns, config.rollout.max_new_tokens, config.rollout.max_total_tokens
     )
-    expected = None if played is None else as_played(played)
+    expected = None if played is None else as_played(prompts, played)
     rows = min(config.rollout.group_size * config.rollout.tasks_per_step, config.rollout.max_live_episodes)
     likely = expected or most
-    speeds = probe(setup.policy, rows, int(most.shared), likely.sampled / (likely.own + likely.read + likely.sampled))
+    trained = likely.sampled / (likely.own / config.rollout.group_size + likely.read + likely.sampled)
+    speeds = probe(setup.policy, rows, sum(map(len, prompts)) // len(prompts), trained)
     return {
         "expected": None if expected is None else seconds(setup, expected, speeds),
         "most": seconds(setup, most, speeds),
@@ -85,19 +80,19 @@ def forecast(setup: Setup) -> dict[str, Any] | None:
 
 
 def _look(setup: Setup) -> tuple[list[list[int]], list[Trajectory] | None]:
-    """Prompts of some tasks of the first step, and the expert's episodes on them."""
+    """Prompts of the first tasks that training draws, and the expert's episodes on some of them."""
     config = setup.config
     full = config.env.system_prompt == "full"
     ids = setup.task_ids()
     prompts: list[list[int]] = []
     played: list[Trajectory] | None = []
-    for place in task_order(0, min(SAMPLE, config.rollout.tasks_per_step), len(ids), seed=config.seed):
+    for place in task_order(0, min(SAMPLE, len(ids)), len(ids), seed=config.seed):
         job = EpisodeJob("look", ids[place], config.env.split, 0, 0, episode_seed(config.seed, "look", place))
         env = setup.make_env()
         _, observation, info = begin(env, job)
         prompts.append([i for piece in opening(setup.policy.chat, info, observation, full) for i in piece.ids])
         try:
-            if played is not None:
+            if played is not None and len(played) < PLAYED:
                 played.append(demonstrate(setup.policy.chat, env, "expert", job, full))
         except (KeyError, ValueError):  # no expert, or a format that cannot write its calls
             played = None
@@ -105,16 +100,25 @@ def _look(setup: Setup) -> tuple[list[list[int]], list[Trajectory] | None]:
 
 
 def _prompt(prompts: Sequence[list[int]]) -> tuple[float, float]:
-    """(tokens that all begin with, mean of those behind)."""
-    shared = min(common(min(prompts), max(prompts)), min(map(len, prompts)) - 1) if len(prompts) > 1 else 0
-    return float(shared), sum(len(p) for p in prompts) / len(prompts) - shared
+    """(shared, own) of `Episodes`: what the second half of the prompts adds to the first."""
+    half = len(prompts) // 2
+    if half == 0:
+        return 0.0, float(len(prompts[0]))
+    own = (_distinct(prompts) - _distinct(prompts[:half])) / (len(prompts) - half)
+    return max(0.0, _distinct(prompts) - own * len(prompts)), own
 
 
-def as_played(played: Sequence[Trajectory]) -> Episodes:
-    starts = [t.loss_mask.index(True) for t in played]
-    shared, own = _prompt([t.ids[:start] for t, start in zip(played, starts, strict=True)])
+def _distinct(prompts: Sequence[list[int]]) -> int:
+    """Tokens to read when what prompts begin with alike is read once."""
+    ordered = sorted(prompts)
+    return sum(map(len, ordered)) - sum(common(a, b) for a, b in pairwise(ordered))
+
+
+def as_played(prompts: Sequence[list[int]], played: Sequence[Trajectory]) -> Episodes:
+    shared, own = _prompt(prompts)
     sampled = sum(t.sampled_tokens for t in played) / len(played)
-    return Episodes(shared, own, sum(len(t.ids) for t in played) / len(played) - shared - own - sampled, sampled)
+    behind = sum(len(t.ids) - t.loss_mask.index(True) for t in played) / len(played)
+    return Episodes(shared, own, behind - sampled, sampled)
 
 
 def at_most(
@@ -133,7 +137,8 @@ def at_most(
         per_turn = sum(len(t.ids) - t.loss_mask.index(True) - t.sampled_tokens for t in played)
         read = per_turn / max(sum(t.turns - 1 for t in played), 1) * (turns - 1)
     sampled = turns * max_new_tokens
-    share = min(1.0, (max_total_tokens - shared - own) / (sampled + read))
+    length = sum(map(len, prompts)) / len(prompts)
+    share = min(1.0, (max_total_tokens - length) / (sampled + read))
     return Episodes(shared, own, read * share, sampled * share)
 
 
@@ -166,9 +171,9 @@ def seconds(setup: Setup, episode: Episodes, speeds: Speeds) -> dict[str, float]
     }
 
 
-def probe(policy: Policy, rows: int, shared: int, trained: float) -> Speeds:
-    """Measure with `rows` rows behind a prompt of about `shared` tokens; `trained` is the share of trained tokens."""
-    length = max(2, min(shared, PROBE_TOKENS, CHUNK))
+def probe(policy: Policy, rows: int, prompt_tokens: int, trained: float) -> Speeds:
+    """Measure with `rows` rows behind a prompt; `trained` is the share of tokens in an update that are trained."""
+    length = max(2, min(prompt_tokens, CHUNK))
     with policy.rollout_weights():
         engine = LocalEngine(policy, rows, capacity=64)
         prompt = [0] * (length + 1)
@@ -179,22 +184,5 @@ def probe(policy: Policy, rows: int, shared: int, trained: float) -> Speeds:
         decoded = rows / median_seconds(partial(decode, engine, rows), rounds=3)
     del engine  # its cache makes room for the activations
     begun = time.perf_counter()
-    _forward_backward(policy, [0] * PROBE_TOKENS, max(1, round(trained * PROBE_TOKENS)))
+    forward_backward(policy, PROBE_TOKENS, trained)
     return Speeds(read, decoded, PROBE_TOKENS / (time.perf_counter() - begun))
-
-
-def _forward_backward(policy: Policy, ids: list[int], trained: int) -> None:
-    """As an update does it, of one sequence whose last `trained` tokens are trained. No gradient is kept."""
-
-    @dataclass(frozen=True, slots=True)
-    class Row:
-        ids: list[int]
-        loss_mask: list[bool]
-
-    trained = min(trained, len(ids) - 1)
-    row = Row(ids, [False] * (len(ids) - trained) + [True] * trained)
-    (micro,) = sft_micro_batches([row], tokens_per_micro_batch=len(ids))
-    policy.model.train()
-    scored, _ = log_probs(policy, micro.to(policy.device), 1.0)
-    torch.autograd.grad(scored.sum(), [p for p in policy.model.parameters() if p.requires_grad], allow_unused=True)
-    policy.model.eval()

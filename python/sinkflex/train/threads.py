@@ -22,9 +22,14 @@ from sinkflex.policy.model import Policy
 from sinkflex.rollout.engine import LocalEngine
 
 from . import checkpoint
+from .batch import sft_micro_batches
+from .update import log_probs
 
 ROWS = 16
 """Most rows of the measured decode; a rollout of fewer episodes is measured with theirs."""
+
+PROBE_TOKENS, TRAINED = 256, 0.3
+"""Tokens of the measured forward and backward, and how many of them are trained."""
 
 WORTH = 1.1
 """A count of threads must be so many times faster than every smaller one: cores have other work too."""
@@ -34,15 +39,31 @@ LONG = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """Tokens per second, of a decode and of a forward and backward."""
+
+    decode: float
+    update: float
+
+    @property
+    def both(self) -> float:
+        """Tokens that are sampled and learned from, in a second."""
+        return 1.0 / (1.0 / self.decode + 1.0 / self.update)
+
+
+@dataclass(frozen=True, slots=True)
 class Threads:
-    """`measured`: tokens per second of a decode by number of threads, empty where nothing was measured."""
+    """`measured`: by number of threads; empty where nothing was measured."""
 
     reason: str
-    measured: dict[int, float]
+    measured: dict[int, Measured]
 
     def fields(self) -> dict[str, object]:
         """For the `plan` event. The speeds are clocks, so they stay out of the reason."""
-        speeds = [{"threads": count, "tokens_per_second": speed} for count, speed in self.measured.items()]
+        speeds = [
+            {"threads": count, "decode_per_second": speed.decode, "update_per_second": speed.update}
+            for count, speed in self.measured.items()
+        ]
         return {"threads": torch.get_num_threads(), "threads_measured": speeds}
 
 
@@ -66,7 +87,7 @@ def choose_threads(run: Run, policy: Policy) -> Threads:
     return _take(count, f"measured, of {cores} cores", measured)
 
 
-def _take(count: int, why: str, measured: dict[int, float] | None = None) -> Threads:
+def _take(count: int, why: str, measured: dict[int, Measured] | None = None) -> Threads:
     torch.set_num_threads(count)
     return Threads(f"{count}, {why}", measured or {})
 
@@ -83,25 +104,30 @@ def candidates(cores: int) -> list[int]:
     return sorted({cores, *(1 << power for power in range(cores.bit_length()) if 1 << power <= cores)})
 
 
-def best(measured: dict[int, float]) -> int:
+def best(measured: dict[int, Measured]) -> int:
     """The fewest threads that no larger number beats by much."""
     chosen = min(measured)
     for count in sorted(measured):
-        if measured[count] > WORTH * measured[chosen]:
+        if measured[count].both > WORTH * measured[chosen].both:
             chosen = count
     return chosen
 
 
-def measure(policy: Policy, counts: list[int], rows: int) -> dict[int, float]:
-    """Tokens per second of wall time: the median of a few decode forwards of `rows` rows, for each count of threads."""
-    speeds: dict[int, float] = {}
+def measure(policy: Policy, counts: list[int], rows: int) -> dict[int, Measured]:
+    """Wall-clock speeds for each count of threads, of decode forwards of `rows` rows and of an update."""
+    decodes: dict[int, float] = {}
     with policy.rollout_weights():
-        engine = LocalEngine(policy, rows, capacity=64)
+        engine = LocalEngine(policy, rows)
         engine.open([(row, [0]) for row in range(rows)])
         for count in counts:
             torch.set_num_threads(count)
-            speeds[count] = rows / median_seconds(partial(decode, engine, rows))
-    return speeds
+            decodes[count] = rows / median_seconds(partial(decode, engine, rows))
+    measured = {}
+    for count in counts:
+        torch.set_num_threads(count)
+        taken = median_seconds(partial(forward_backward, policy, PROBE_TOKENS, TRAINED), rounds=1)
+        measured[count] = Measured(decodes[count], PROBE_TOKENS / taken)
+    return measured
 
 
 def decode(engine: LocalEngine, rows: int) -> None:
@@ -123,3 +149,20 @@ def median_seconds(work: Callable[[], object], rounds: int = 5) -> float:
         if number == 0 and taken[0] > LONG:
             return taken[0]
     return statistics.median(taken[1:])
+
+
+def forward_backward(policy: Policy, tokens: int, trained: float) -> None:
+    """As an update does it, of one sequence of which this share is trained. No gradient is kept."""
+
+    @dataclass(frozen=True, slots=True)
+    class Row:
+        ids: list[int]
+        loss_mask: list[bool]
+
+    count = min(max(1, round(trained * tokens)), tokens - 1)
+    row = Row([0] * tokens, [False] * (tokens - count) + [True] * count)
+    (micro,) = sft_micro_batches([row], tokens_per_micro_batch=tokens)
+    policy.model.train()
+    scored, _ = log_probs(policy, micro.to(policy.device), 1.0)
+    torch.autograd.grad(scored.sum(), [p for p in policy.model.parameters() if p.requires_grad], allow_unused=True)
+    policy.model.eval()

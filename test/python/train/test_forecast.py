@@ -16,7 +16,7 @@ from sinkflex.train import checkpoint, threads
 from sinkflex.train import forecast as forecasts
 from sinkflex.train import loop as loops
 from sinkflex.train.forecast import Episodes, Speeds, as_played, at_most, seconds
-from sinkflex.train.threads import best, candidates, measure
+from sinkflex.train.threads import Measured, best, candidates, measure
 from train_samples import launch, make_run, stable
 
 
@@ -30,24 +30,31 @@ def _restore_torch() -> Iterator[None]:
 
 def test_another_thread_must_be_worth_it() -> None:
     assert candidates(1) == [1] and candidates(2) == [1, 2] and candidates(6) == [1, 2, 4, 6]
-    assert best({1: 41.0, 2: 77.0}) == 2
-    assert best({1: 77.0, 2: 80.0}) == 1
-    assert best({1: 40.0, 2: 30.0, 4: 43.0, 8: 90.0}) == 8
-    assert best({1: 100.0, 2: 105.0, 4: 109.0}) == 1
+
+    def chosen(*speeds: tuple[float, float]) -> int:
+        return best({1 << i: Measured(*both) for i, both in enumerate(speeds)})
+
+    assert chosen((41, 200), (77, 380)) == 2
+    assert chosen((77, 200), (80, 205)) == 1
+    assert chosen((40, 80), (30, 60), (43, 82), (90, 150)) == 8
+    assert chosen((100, 200), (104, 210), (109, 217)) == 1
+    assert chosen((285, 230), (290, 420)) == 2  # what decoding does not gain, updates may
+    assert chosen((285, 230), (140, 250)) == 1
 
 
 def test_every_count_is_measured_with_that_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = load_policy(llama_folder(tmp_path), impl="flash")
     seen: list[int] = []
-    monkeypatch.setattr(threads, "decode", lambda engine, rows: seen.append(torch.get_num_threads()))
+    for name in ("decode", "forward_backward"):
+        monkeypatch.setattr(threads, name, lambda *_: seen.append(torch.get_num_threads()))
     assert set(measure(policy, [1, 2], 3)) == {1, 2}
-    assert seen == [1] * 6 + [2] * 6
+    assert seen == [1] * 6 + [2] * 6 + [1] * 2 + [2] * 2
 
 
 def test_the_probe_keeps_no_gradient_and_draws_nothing(tmp_path: Path) -> None:
     policy = load_policy(llama_folder(tmp_path), impl="flash")
     before, random_state = {n: p.clone() for n, p in policy.model.named_parameters()}, torch.get_rng_state()
-    speeds = forecasts.probe(policy, rows=3, shared=70, trained=0.5)
+    speeds = forecasts.probe(policy, rows=3, prompt_tokens=70, trained=0.5)
     assert min(speeds.read, speeds.decode, speeds.update) > 0
     assert all(p.grad is None and torch.equal(p, before[n]) for n, p in policy.model.named_parameters())
     assert torch.equal(torch.get_rng_state(), random_state) and not policy.model.training
@@ -67,7 +74,8 @@ def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (threads, forecasts):
         monkeypatch.setattr(module, "LARGE", 0)
     monkeypatch.setattr(threads, "available", lambda: 2)
-    monkeypatch.setattr(threads, "measure", lambda policy, counts, rows: dict(zip(counts, (41.0, 77.0), strict=True)))
+    speeds = (Measured(41.0, 200.0), Measured(77.0, 380.0))
+    monkeypatch.setattr(threads, "measure", lambda policy, counts, rows: dict(zip(counts, speeds, strict=True)))
     monkeypatch.setattr(loops, "_advantages", rewards_by_length)
 
 
@@ -80,8 +88,8 @@ def test_the_probe_leaves_no_trace_and_a_resume_keeps_the_threads(
     plan = next(e for e in events if e["type"] == "plan")
     assert plan["threads"] == 2 and "threads: 2, measured, of 2 cores" in plan["notes"]
     assert plan["threads_measured"] == [
-        {"threads": 1, "tokens_per_second": 41.0},
-        {"threads": 2, "tokens_per_second": 77.0},
+        {"threads": 1, "decode_per_second": 41.0, "update_per_second": 200.0},
+        {"threads": 2, "decode_per_second": 77.0, "update_per_second": 380.0},
     ]
     expected, most = plan["forecast"]["expected"], plan["forecast"]["most"]
     assert 0 < expected["step_s"] < most["step_s"] and expected["total_s"] > 2 * expected["step_s"]
@@ -92,7 +100,7 @@ def test_the_probe_leaves_no_trace_and_a_resume_keeps_the_threads(
     assert [e for e in stable(events) if e["type"] != "plan"] == [e for e in stable(plain) if e["type"] != "plan"]
 
     # On a machine where one thread would be measured best, the resume still takes two.
-    monkeypatch.setattr(threads, "measure", lambda policy, counts, rows: dict.fromkeys(counts, 50.0))
+    monkeypatch.setattr(threads, "measure", lambda policy, counts, rows: dict.fromkeys(counts, Measured(50.0, 50.0)))
     again = _run(tmp_path / "a", base, resume=1)
     assert next(e for e in again if e["type"] == "plan")["threads"] == 2
     assert "threads: 2, as the run began" in next(e for e in again if e["type"] == "plan")["notes"]
@@ -112,13 +120,16 @@ def _trajectory(prompt: list[int], turns: list[tuple[int, int]]) -> Trajectory:
 def test_the_work_is_counted_from_prompts_and_the_experts_episodes() -> None:
     prompts = [[1] * 100 + [2] * 10, [1] * 100 + [3] * 20]
     played = [_trajectory(prompts[0], [(10, 30), (6, 0)]), _trajectory(prompts[1], [(12, 50), (4, 0)])]
-    assert as_played(played) == Episodes(shared=100, own=15, read=40, sampled=16)
+    # The second prompt adds 20 tokens to the 110 of the first.
+    assert as_played(prompts, played) == Episodes(shared=90, own=20, read=40, sampled=16)
+    families = [[family, *[5] * 50, task] for task in range(4) for family in (1, 2)]
+    assert as_played(families, played) == Episodes(shared=102, own=1, read=40, sampled=16)
     # Five turns of at most 20, four replies of 40 between them; or what the limit of tokens leaves of that.
-    assert at_most(prompts, played, 5, 20, 10_000) == Episodes(100, 15, 160, 100)
-    assert at_most(prompts, played, 5, 20, 245) == Episodes(100, 15, 80, 50)
-    assert at_most(prompts, None, 5, 20, 10_000) == Episodes(100, 15, 0, 100)
+    assert at_most(prompts, played, 5, 20, 10_000) == Episodes(90, 20, 160, 100)
+    assert at_most(prompts, played, 5, 20, 245) == Episodes(90, 20, 80, 50)
+    assert at_most(prompts, None, 5, 20, 10_000) == Episodes(90, 20, 0, 100)
     once = [_trajectory(p, [(8, 0)]) for p in prompts]
-    assert at_most(prompts, once, 5, 20, 10_000) == Episodes(100, 15, 0, 20)  # a task of one turn
+    assert at_most(prompts, once, 5, 20, 10_000) == Episodes(90, 20, 0, 20)  # a task of one turn
 
 
 def test_seconds_follow_from_work_and_speeds() -> None:

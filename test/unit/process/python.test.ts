@@ -171,6 +171,7 @@ describe("the worker's environment", () => {
   it("sets what the measurements asked for, and leaves alone what the user has set", () => {
     expect(workerEnvironment({}, "linux")).toMatchObject({
       OMP_WAIT_POLICY: "passive",
+      GOMP_SPINCOUNT: "5000",
       MALLOC_MMAP_THRESHOLD_: "4294967296",
       MALLOC_TRIM_THRESHOLD_: "4294967296",
       MALLOC_TOP_PAD_: "67108864",
@@ -178,6 +179,7 @@ describe("the worker's environment", () => {
     });
     const own = { OMP_WAIT_POLICY: "active", MALLOC_TOP_PAD_: "0", HF_HUB_OFFLINE: "1" };
     expect(workerEnvironment(own, "linux")).toMatchObject(own);
+    expect(workerEnvironment(own, "linux")).not.toHaveProperty("GOMP_SPINCOUNT"); // it would win over their policy
     expect(workerEnvironment({}, "darwin")).not.toHaveProperty("MALLOC_TOP_PAD_");
     expect(workerEnvironment({}, "linux")).not.toHaveProperty("HF_HUB_OFFLINE");
     expect(workerEnvironment({}, "linux")).not.toHaveProperty("PYTHONDONTWRITEBYTECODE");

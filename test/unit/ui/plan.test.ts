@@ -23,12 +23,12 @@ describe("the plan", () => {
 
   it("says what was measured of threads, and what was taken", () => {
     const measured = [
-      { threads: 1, tokens_per_second: 41.3 },
-      { threads: 2, tokens_per_second: 76.9 },
+      { threads: 1, decode_per_second: 41.3, update_per_second: 220 },
+      { threads: 2, decode_per_second: 76.9, update_per_second: 400 },
     ];
     expect(rowOf("threads", {})).toEqual([]);
     expect(rowOf("threads", { threads: 2, threads_measured: measured })).toEqual([
-      ["threads", "2, measured: decode 41.3 tokens/s with 1, 76.9 with 2"],
+      ["threads", "2, measured in tokens/s: decode 41.3, update 220 with 1; decode 76.9, update 400 with 2"],
     ]);
   });
 });
