@@ -8,7 +8,6 @@ way to end becomes one `end` event and one exit code: 0 completed · 1 failed ·
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import platform
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 from sinkflex.config import Run, load_run, read_json
 from sinkflex.control import Control, Terminated
 from sinkflex.events import Beat, Events
-from sinkflex.refusal import Refusal
+from sinkflex.refusal import Refusal, disk_is_full
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gymnasium", "numpy")
 
@@ -143,7 +142,7 @@ def explain(error: BaseException) -> Refusal:
             fix="Run `sinkflex doctor --fix`, or install the requirements into the Python that SINKFLEX_PYTHON names.",
             exit_code=3,
         )
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if disk_is_full(error):
         return Refusal(
             "SF-DISK-FULL",
             f"The disk is full: {error}.",

@@ -6,10 +6,14 @@ of the `end` event and the exit code of the worker. Every other exception is a b
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any, Literal
 
 Owner = Literal["env", "user", "policy", "reward", "engine", "infra"]
 ExitCode = Literal[1, 2, 3]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Refusal(Exception):
@@ -43,3 +47,12 @@ class Refusal(Exception):
         if self.where is not None:
             error["where"] = self.where
         return {**error, "why": self.why, "fix": self.fix}
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Also through libraries that wrap the system's error in their own: only its text survives there."""
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        return True
+    if any(f"os error {number}" in str(error) or os.strerror(number) in str(error) for number in _NO_SPACE):
+        return True
+    return error.__context__ is not None and disk_is_full(error.__context__)

@@ -8,7 +8,6 @@ caller gives the finished folder its name.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -18,7 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from sinkflex.refusal import ExitCode, Refusal
+from sinkflex.refusal import ExitCode, Refusal, disk_is_full
 
 Tell = Callable[[str], None]
 """Called with the name of each stage as it begins."""
@@ -229,12 +228,6 @@ def check_folder(folder: Path, facts: GgufFacts, file: Path, *, own: bool) -> No
 
         tool = {"type": "function", "function": {"name": "probe_tool", "parameters": {}}}
         TemplateFormat(tokenizer, file.stem).opening("a policy", [tool], [Message("user", "a question")])
-
-
-def disk_is_full(error: BaseException) -> bool:
-    """Also for libraries that wrap the system's error in a sentence of their own."""
-    number = getattr(error, "errno", None)
-    return number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
 
 
 def _tokenizer(file: Path, facts: GgufFacts, template: str | None) -> Any:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinkflex.refusal import ExitCode, Refusal
+from sinkflex.refusal import ExitCode, Refusal, disk_is_full
 
-from .gguf import Tell, disk_is_full, need_room
+from .gguf import Tell, need_room
 
 ANSWER_S = 10.0
 """Seconds the hub has to answer; HF_HUB_ETAG_TIMEOUT names another limit."""

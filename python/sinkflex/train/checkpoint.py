@@ -10,7 +10,6 @@ bytes, which the sizes tell. Order is by number, never by name or time.
 from __future__ import annotations
 
 import base64
-import errno
 import json
 import os
 import random
@@ -25,13 +24,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_model
 
-from sinkflex.refusal import Refusal
+from sinkflex.refusal import Refusal, disk_is_full
 
 if TYPE_CHECKING:
     from sinkflex.policy.adapter import Adapter
 
 _NAME = re.compile(r"step-(\d{6,})")
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STATE, _OPTIMIZER = "trainer.json", "optimizer.pt"
 _WEIGHTS, _ADAPTER = "model.safetensors", "adapter_model.safetensors"
 
@@ -95,7 +93,7 @@ def save(
         _write(part, state, model if adapter is None else adapter, tokenizer, optimizer, generators or {})
         _publish(part, final)
     except Exception as error:
-        if is_full(error):
+        if disk_is_full(error):
             raise _disk_full(run_dir, final, needed, str(error)) from error
         raise
     finally:
@@ -292,15 +290,6 @@ def _estimate(weights: Iterable[torch.Tensor], optimizer: torch.optim.Optimizer)
     tensors = list(weights)
     tensors += [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
     return sum(t.numel() * t.element_size() for t in tensors) + 2**20
-
-
-def is_full(error: BaseException) -> bool:
-    """Also through libraries that wrap the system's error in their own: only its text survives there."""
-    if isinstance(error, OSError) and error.errno in _NO_SPACE:
-        return True
-    if any(f"os error {number}" in str(error) or os.strerror(number) in str(error) for number in _NO_SPACE):
-        return True
-    return error.__context__ is not None and is_full(error.__context__)
 
 
 def _disk_full(run_dir: Path, final: Path, needed: int, detail: str) -> Refusal:

@@ -19,7 +19,7 @@ import torch
 
 from sinkflex.events import Events
 from sinkflex.policy.model import base_folder
-from sinkflex.refusal import ExitCode, Refusal
+from sinkflex.refusal import ExitCode, Refusal, disk_is_full
 
 from . import checkpoint
 
@@ -57,7 +57,7 @@ def export(request: Mapping[str, Any], events: Events) -> int:
     except Refusal:
         raise
     except Exception as error:
-        if not (isinstance(error, OSError) or checkpoint.is_full(error)):
+        if not (isinstance(error, OSError) or disk_is_full(error)):
             raise
         raise _refuse(target, str(error), "Make room or give write permission there, or name another.", 1) from error
     finally:

@@ -175,7 +175,7 @@ def probe(policy: Policy, rows: int, prompt_tokens: int, trained: float) -> Spee
     """Measure with `rows` rows behind a prompt; `trained` is the share of tokens in an update that are trained."""
     length = max(2, min(prompt_tokens, CHUNK))
     with policy.rollout_weights():
-        engine = LocalEngine(policy, rows, capacity=64)
+        engine = LocalEngine(policy, rows)
         prompt = [0] * (length + 1)
         engine.expect([prompt] * rows)
         begun = time.perf_counter()

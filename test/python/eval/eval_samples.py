@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sinkflex import envs
 from sinkflex.control import Control
 from sinkflex.eval.results import Trial
 from sinkflex.eval.runner import evaluate
 from sinkflex.events import Events
+from sinkflex.policy.model import build_tiny
 
 SOURCE = Path(__file__).resolve().parents[3] / "python"
 
@@ -31,6 +33,14 @@ def raw(folder: Path, **changes: Any) -> dict[str, Any]:
         "command": "sinkflex eval mini-shop",
         **changes,
     }
+
+
+def own_model(folder: Path, suite: str) -> dict[str, str]:
+    """The agent of a request: a tiny policy that has learned nothing, as a transformers folder."""
+    policy = build_tiny(envs.domain(suite), impl="flash", seed=1, max_positions=512)
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    return {"kind": "model", "path": str(folder)}
 
 
 def run(request: dict[str, Any], control: Control | None = None) -> tuple[int, list[dict[str, Any]]]:
@@ -58,5 +68,6 @@ def start_worker(folder: Path, request: dict[str, Any]) -> subprocess.Popen[byte
     path = folder / "request.json"
     path.write_text(json.dumps(request))
     command = [sys.executable, "-P", "-m", "sinkflex", "eval", str(path), "--events", str(folder / "events.jsonl")]
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eval_samples import raw, report_of, run
+from eval_samples import own_model, raw, report_of, run
 from human_worker import HumanWorker
 from sinkflex import envs
 from sinkflex.control import Control
@@ -201,19 +201,13 @@ def test_a_stop_in_the_middle_of_a_users_turn_is_no_fault_of_the_user(tmp_path: 
 
 
 def test_an_own_model_talks_to_a_person_in_one_conversation_after_the_other(tmp_path: Path) -> None:
-    from sinkflex.policy.model import build_tiny
-
-    domain = envs.domain("tau2-retail")
-    policy = build_tiny(domain, impl="flash", seed=1, max_positions=512)
-    policy.model.save_pretrained(tmp_path / "m")
-    policy.tokenizer.save_pretrained(tmp_path / "m")
     request = raw(
         tmp_path / "results",
         suite="tau2-retail",
         split="test",
         tasks=2,
         trials=1,
-        agent={"kind": "model", "path": str(tmp_path / "m")},
+        agent=own_model(tmp_path / "m", "tau2-retail"),
         user=HUMAN,
         system_prompt="none",
         max_new_tokens=3,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eval_samples import raw, report_of, run
+from eval_samples import own_model, raw, report_of, run
 from sinkflex import envs
 from sinkflex.endpoint import ChatServer
 from sinkflex.eval.llm_user import prompt_sha256
@@ -102,11 +102,6 @@ def test_a_customer_that_says_nothing_is_a_fault_of_the_user(tmp_path: Path) -> 
 
 
 def test_a_model_of_our_own_talks_to_it_too(tmp_path: Path) -> None:
-    from sinkflex.policy.model import build_tiny
-
-    policy = build_tiny(envs.domain("tau2-retail"), impl="flash", seed=1, max_positions=512)
-    policy.model.save_pretrained(tmp_path / "m")
-    policy.tokenizer.save_pretrained(tmp_path / "m")
     with serve(lambda asked, n: says("I want to return a lamp.")) as user:
         request = raw(
             tmp_path / "results",
@@ -114,7 +109,7 @@ def test_a_model_of_our_own_talks_to_it_too(tmp_path: Path) -> None:
             split="test",
             tasks=3,
             trials=1,
-            agent={"kind": "model", "path": str(tmp_path / "m")},
+            agent=own_model(tmp_path / "m", "tau2-retail"),
             user={"kind": "llm", "url": user.url, "model": "customer"},
             system_prompt="none",
             max_new_tokens=3,

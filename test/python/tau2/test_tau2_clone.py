@@ -262,7 +262,7 @@ def test_B90_many_workers_read_the_same_data_at_once_and_nothing_is_copied(clone
     for file in (*folder.iterdir(), folder):
         file.chmod(0o555 if file.is_dir() else 0o444)
     environment = os.environ | {
-        "PYTHONPATH": str(SOURCE),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH")))),
         "PYTHONDONTWRITEBYTECODE": "1",
         door.DATA_VARIABLE: str(clone),
     }

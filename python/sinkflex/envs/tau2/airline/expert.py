@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ...conversation import AgentAction, Observation, ToolCall
+from ...conversation import Observation
 from ..reference import HAND_OVER, IMPOSSIBLE
+from ..talk import Conversation, Talk, TalkingAgent
 from . import rules
 from .agents import TRANSFER, plan
 from .questions import BALANCES, CHARGED, REFUND, UPCOMING
 from .reading import Fly, Request, read_number, read_payments, read_request, read_user_id
-
-Talk = Generator[AgentAction, Observation, Any]
 
 WHO = "Could you please tell me your user id?"
 WHICH = "Could you please tell me the reservation number?"
@@ -30,16 +29,9 @@ TRIES = 3
 BALANCED = ("gift_card", "certificate")
 
 
-class ExpertAgent:
+class ExpertAgent(TalkingAgent):
     def __init__(self, policy: str) -> None:
-        self.policy = policy
-        self.talk: Talk | None = None
-
-    def act(self, observation: Observation) -> AgentAction:
-        if self.talk is None:
-            self.talk = _Conversation(self.policy).run(observation)
-            return next(self.talk)
-        return self.talk.send(observation)
+        super().__init__(_Conversation(policy))
 
 
 class _Refused(Exception):
@@ -50,7 +42,7 @@ class _OutOfScope(Exception):
     """The policy leaves the request to a human."""
 
 
-class _Conversation:
+class _Conversation(Conversation):
     """`paid`: what each payment method was charged in this conversation (negative: given back)."""
 
     def __init__(self, policy: str) -> None:
@@ -72,16 +64,6 @@ class _Conversation:
                 text = yield from self._say(self._answer(text))
             else:
                 text = yield from self._say(IMPOSSIBLE)
-
-    # Speaking and calling
-
-    def _say(self, words: str) -> Talk:
-        observation = yield AgentAction(text=words)
-        return observation[-1].content
-
-    def _call(self, tool: str, **arguments: Any) -> Talk:
-        observation = yield AgentAction(tool_calls=(ToolCall(tool, arguments),))
-        return observation[-1]
 
     def _read(self, tool: str, **arguments: Any) -> Talk:
         result = yield from self._call(tool, **arguments)

@@ -9,11 +9,11 @@ what the customer's words and the shop's data make possible.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
 from typing import Any
 
-from ...conversation import AgentAction, Observation, ToolCall
+from ...conversation import Observation
 from ..reference import HAND_OVER, IMPOSSIBLE
+from ..talk import Conversation, Talk, TalkingAgent
 from .answers import Ledger, answer, product_wanted
 from .plans import describe, done, plan
 from .reading import (
@@ -28,30 +28,22 @@ from .reading import (
     read_request,
 )
 
-Talk = Generator[AgentAction, Observation, Any]
-
 WHO = "Could you please tell me your email address, or your full name and zip code?"
 UNKNOWN = "I could not find an account with that. Could you check your email address, or your full name and zip code?"
 TRIES = 3
 PENDING = ("pending",)
 
 
-class ExpertAgent:
+class ExpertAgent(TalkingAgent):
     def __init__(self) -> None:
-        self.talk: Talk | None = None
-
-    def act(self, observation: Observation) -> AgentAction:
-        if self.talk is None:
-            self.talk = _Conversation().run(observation)
-            return next(self.talk)
-        return self.talk.send(observation)
+        super().__init__(_Conversation())
 
 
 class _Refused(Exception):
     """The request cannot be granted; the customer is told so."""
 
 
-class _Conversation:
+class _Conversation(Conversation):
     def __init__(self) -> None:
         self.user: dict[str, Any] = {}
         self.orders: dict[str, dict[str, Any]] = {}
@@ -76,16 +68,6 @@ class _Conversation:
                 text = yield from self._say((yield from self._answer(text)))
             else:
                 text = yield from self._say(IMPOSSIBLE)
-
-    # Speaking and calling
-
-    def _say(self, words: str) -> Talk:
-        observation = yield AgentAction(text=words)
-        return observation[-1].content
-
-    def _call(self, tool: str, **arguments: Any) -> Talk:
-        observation = yield AgentAction(tool_calls=(ToolCall(tool, arguments),))
-        return observation[-1]
 
     def _read(self, tool: str, **arguments: Any) -> Talk:
         result = yield from self._call(tool, **arguments)
