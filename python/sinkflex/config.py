@@ -75,6 +75,7 @@ class Kl:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
+    reward: Literal["exact", "graded"] = "exact"
     advantage: Literal["grpo"] = "grpo"
     normalize: Literal["std", "none"] = "std"
     loss: Literal["clip"] = "clip"

@@ -81,6 +81,7 @@ const kl = z.strictObject({
 
 const offset = "The bound is an offset from 1: 0.2 clips the ratio at 1 - 0.2 below and at 1 + 0.2 above.";
 const algorithm = z.strictObject({
+  reward: z.enum(["exact", "graded"]).default("exact").describe("Exact success, or its mean with the sub-goals met."),
   advantage: z.enum(["grpo"]).default("grpo").describe("How rewards of a group become advantages."),
   normalize: z
     .enum(["std", "none"])

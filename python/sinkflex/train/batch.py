@@ -17,6 +17,7 @@ token before its last trained one: nothing later can reach the loss.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -82,6 +83,18 @@ class Selection:
     truncated: int = 0
     zero_variance: int = 0
     without_tokens: int = 0
+
+
+def learned_rewards(trajectories: Sequence[Trajectory], kind: Literal["exact", "graded"]) -> Tensor:
+    """What advantages are computed from, [N] float64 in [0, 1]; NaN for an episode that is not scored.
+
+    "graded" is the mean of exact success and the share of sub-goals reached: a group in which nobody succeeds still
+    tells its better half from the worse, and success stays worth more than any failure.
+    """
+    rewards = [math.nan if t.reward is None else t.reward for t in trajectories]
+    if kind == "graded":
+        rewards = [(reward + (t.graded or 0.0)) / 2 for reward, t in zip(rewards, trajectories, strict=True)]
+    return torch.tensor(rewards, dtype=torch.float64)
 
 
 def select(

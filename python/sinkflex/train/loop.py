@@ -1,7 +1,7 @@
 """The loop: warm start, then training steps of six stages, readable from top to bottom.
 
     generate    G episodes of each of N tasks, sampled by the current weights           rollout.scheduler
-    score       the environment's exact reward, inside generate                         envs
+    score       the environment's reward, inside generate                               envs
     log_probs   behaviour log-probs were recorded while sampling; a reference only with KL
     advantages  each episode against its own group (GRPO, no value model)               algorithms.advantages
     update      packed micro-batches (shared beginnings once), clipped loss             train.batch, train.update
@@ -34,7 +34,7 @@ from sinkflex.rollout.scheduler import Collector, EpisodeJob
 from sinkflex.rollout.trajectory import Trajectory
 
 from . import checkpoint
-from .batch import rl_micro_batches, select, split
+from .batch import learned_rewards, rl_micro_batches, select, split
 from .forecast import forecast
 from .guards import Update, UpdateGuard, ZeroVarianceWatch, check_infra_rate
 from .metrics import rollout_metrics, update_metrics
@@ -164,7 +164,7 @@ def _generate(loop: _Loop, step: int) -> list[Trajectory]:
 
 
 def _advantages(loop: _Loop, trajectories: Sequence[Trajectory]) -> AdvantageResult:
-    rewards = torch.tensor([float("nan") if t.reward is None else t.reward for t in trajectories], dtype=torch.float64)
+    rewards = learned_rewards(trajectories, loop.run.config.algorithm.reward)
     groups = torch.tensor([t.task_index for t in trajectories])
     return group_advantages(rewards, groups, loop.run.config.algorithm.normalize)
 

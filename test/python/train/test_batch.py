@@ -13,7 +13,15 @@ from sinkflex.algorithms.advantages import AdvantageResult, group_advantages
 from sinkflex.algorithms.losses import policy_loss, token_log_probs
 from sinkflex.refusal import Refusal
 from sinkflex.rollout.trajectory import Trajectory
-from sinkflex.train.batch import MicroBatch, RlMicroBatch, rl_micro_batches, select, sft_micro_batches, split
+from sinkflex.train.batch import (
+    MicroBatch,
+    RlMicroBatch,
+    learned_rewards,
+    rl_micro_batches,
+    select,
+    sft_micro_batches,
+    split,
+)
 from torch import nn
 
 Build = Callable[..., Trajectory]
@@ -62,6 +70,18 @@ def _step(model: _Bigram, micros: Sequence[RlMicroBatch], lr: float = 0.1) -> tu
         total += loss.total.item()
     optimizer.step()
     return total, model.table.weight.detach() - before
+
+
+def test_a_group_without_success_learns_from_sub_goals_when_told_to(trajectory: Build) -> None:
+    rows = [trajectory([1, 2], [0, 1], reward, sample=i) for i, reward in enumerate([0.0, 0.0, 1.0, None])]
+    for row, graded in zip(rows, (0.25, 1.0, 1.0, None), strict=True):
+        row.graded = graded
+    torch.testing.assert_close(
+        learned_rewards(rows, "exact"), torch.tensor([0.0, 0.0, 1.0, math.nan]).double(), equal_nan=True
+    )
+    torch.testing.assert_close(
+        learned_rewards(rows, "graded"), torch.tensor([0.125, 0.5, 1.0, math.nan]).double(), equal_nan=True
+    )
 
 
 def test_B01_an_unscored_episode_carries_no_loss_and_is_in_no_denominator(trajectory: Build) -> None:

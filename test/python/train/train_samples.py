@@ -41,6 +41,7 @@ CONFIG: dict[str, Any] = {
         "max_total_tokens": 400,
     },
     "algorithm": {
+        "reward": "exact",
         "advantage": "grpo",
         "normalize": "std",
         "loss": "clip",

@@ -37,7 +37,7 @@ describe("the file", () => {
       ),
     );
     expect(Object.keys(config.algorithm)).toEqual(
-      "advantage normalize loss clip_low clip_high aggregate constant_length zero_variance mask_truncated mini_batches epochs kl".split(
+      "reward advantage normalize loss clip_low clip_high aggregate constant_length zero_variance mask_truncated mini_batches epochs kl".split(
         " ",
       ),
     );
