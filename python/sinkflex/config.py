@@ -126,6 +126,7 @@ class WarmStart:
 class Train:
     steps: int
     tokens_per_micro_batch: int = 8192
+    activation_checkpointing: bool = False
     logprob_gap_limit: float = 0.01
     max_infra_rate: float = 0.2
     zero_variance_warn: float = 0.9

@@ -6,6 +6,7 @@
  * refused, where the limit alone does not say it. Rules between keys are in rules.ts.
  */
 import { z } from "zod";
+import { algorithm } from "./algorithm.js";
 import { model } from "./model.js";
 
 /** Task domains that can be trained on. */
@@ -74,46 +75,6 @@ const rollout = z.strictObject({
   max_total_tokens: z.int().min(16).default(4096).describe("Tokens of a whole episode after which it is cut."),
 });
 
-const kl = z.strictObject({
-  coef: z.number().min(0).default(0).describe("Weight of the KL penalty; 0 loads no reference policy."),
-  estimator: z.enum(["k3", "k2"]).default("k3").describe("How the KL divergence is estimated from samples."),
-});
-
-const offset = "The bound is an offset from 1: 0.2 clips the ratio at 1 - 0.2 below and at 1 + 0.2 above.";
-const algorithm = z.strictObject({
-  reward: z.enum(["exact", "graded"]).default("exact").describe("Exact success, or its mean with the sub-goals met."),
-  advantage: z.enum(["grpo"]).default("grpo").describe("How rewards of a group become advantages."),
-  normalize: z
-    .enum(["std", "none"])
-    .default("std")
-    .describe("Whether advantages are divided by the group's standard deviation."),
-  loss: z.enum(["clip"]).default("clip").describe("The policy loss."),
-  clip_low: z.number().min(0).lt(1).default(0.2).meta({
-    description: "How far below 1 the probability ratio may fall before it is clipped.",
-    why: offset,
-  }),
-  clip_high: z.number().min(0).optional().meta({
-    description: "How far above 1 the probability ratio may rise before it is clipped; absent is the same as clip_low.",
-    why: offset,
-  }),
-  aggregate: z
-    .enum(["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_length"])
-    .default("token_mean")
-    .describe("How token losses become one loss; the mean runs over the whole training step."),
-  constant_length: count
-    .nullable()
-    .default(null)
-    .describe("Tokens to divide each episode's loss by; needed with aggregate constant_length and only there."),
-  zero_variance: z
-    .enum(["exclude", "keep"])
-    .default("exclude")
-    .describe("Whether groups with equal rewards count in the loss's mean."),
-  mask_truncated: z.boolean().default(false).describe("Whether episodes cut by a limit are left out of the loss."),
-  mini_batches: count.default(1).describe("Optimiser updates that a training step is divided into."),
-  epochs: count.default(1).describe("Times the episodes of a training step are used."),
-  kl: kl.prefault({}).describe("Penalty for leaving the reference policy."),
-});
-
 const optim = z.strictObject({
   lr: rate.default(1e-3).describe("Learning rate of AdamW after the warm-up."),
   betas: z
@@ -158,6 +119,12 @@ const train = z.strictObject({
     .min(64)
     .default(8192)
     .describe("Tokens of one pass; what sequences share counts once. Less needs less memory, changes no result."),
+  activation_checkpointing: z
+    .boolean()
+    .default(false)
+    .describe(
+      "Keep each layer's input alone and compute the rest again on the way back: far less memory, a third more time.",
+    ),
   logprob_gap_limit: rate
     .default(0.01)
     .describe(

@@ -98,6 +98,8 @@ def prepare(run: Run) -> Setup:
     policy.impl, reason = _attention(config, device, dtype, head_dim(policy.model.config))
     policy.model.to(device)
     quicken(policy.model)
+    if config.train.activation_checkpointing:
+        _checkpoint_activations(policy)
     threads = choose_threads(run, policy)
     env = config.env
     setup = Setup(
@@ -175,6 +177,21 @@ def _notes(setup: Setup) -> list[str]:
     if setup.config.env.system_prompt == "none":
         notes.append("system_prompt none: the policy sees neither the policy text nor the tool schemas")
     return notes
+
+
+def _checkpoint_activations(policy: Policy) -> None:
+    try:
+        policy.checkpoint_activations()
+    except ValueError as error:
+        raise Refusal(
+            "SF-CONFIG-CHECKPOINTING",
+            f"train.activation_checkpointing was asked for, and {policy.name} cannot.",
+            why=str(error),
+            fix="Set it to false; a smaller train.tokens_per_micro_batch needs less memory too.",
+            where="train.activation_checkpointing",
+            owner="policy",
+            exit_code=2,
+        ) from error
 
 
 def _device(config: Config) -> torch.device:

@@ -111,6 +111,34 @@ def test_no_tensor_of_all_trained_tokens_by_the_vocabulary_exists(policy: Policy
     assert (seen.rows >= tokens) == (path is plainly)
 
 
+def test_checkpointed_activations_change_no_bit_and_keep_a_fraction(policy: Policy, trajectory: Build) -> None:
+    policy.impl = "flash"
+    micro = only(group(trajectory, 200, [30, 40, 50]))
+    policy.model.train()
+    plain, kept = _gradients_and_kept(policy, micro)
+    policy.checkpoint_activations()
+    again, less = _gradients_and_kept(policy, micro)
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+    assert less < kept / 4
+
+
+def _gradients_and_kept(policy: Policy, micro: RlMicroBatch) -> tuple[list[torch.Tensor], int]:
+    """All gradients, and the bytes that the forward keeps for them besides the parameters."""
+    own = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def pack(saved: torch.Tensor) -> torch.Tensor:
+        storage = saved.untyped_storage()
+        if storage.data_ptr() not in own:
+            storages[storage.data_ptr()] = storage
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+        loss = log_probs(policy, micro, 1.0)[0].sum()
+    kept = sum(storage.nbytes() for storage in storages.values())
+    return list(torch.autograd.grad(loss, list(policy.model.parameters()))), kept
+
+
 def test_B51_the_sinks_move_with_an_update(policy: Policy, trajectory: Build) -> None:
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-3)

@@ -76,6 +76,7 @@ CONFIG: dict[str, Any] = {
     },
     "train": {
         "steps": 4,
+        "activation_checkpointing": False,
         "tokens_per_micro_batch": 2048,
         "logprob_gap_limit": 0.01,
         "max_infra_rate": 0.2,
