@@ -9,7 +9,8 @@ and above what it had with the model loaded. The model is a Llama of SmolLM2-135
 completions practically always have their full length; prompts are one system prompt with examples that all tasks share
 and a message of each task. TRL runs as it is recommended for little memory and as it is fastest: micro-batch 8, and
 micro-batch 1 with steps_per_generation, with gradient checkpointing (its default) and the latter also without; ours,
-one setting with train.activation_checkpointing, is compared with the best of these on each axis. TRL goes into a scratch environment (--scratch, made on the first run).
+one setting with train.activation_checkpointing, is compared with the best of these on each axis. TRL goes into a
+scratch environment (--scratch, made on the first run).
 """
 
 from __future__ import annotations
