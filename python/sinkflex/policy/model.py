@@ -62,7 +62,7 @@ class Policy:
             give_back(self.model)
 
     def checkpoint_activations(self) -> None:
-        """From now on a pass in training mode keeps the inputs of layers alone, and the way back computes the rest again.
+        """From now on a pass in training mode keeps inputs of layers alone; the way back computes the rest again.
         Loss and gradients are the same to the last bit. ValueError where transformers' class of the model cannot."""
         self.model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
 
