@@ -8,13 +8,13 @@
 // `sinkflex train configs/quickstart.yaml` with the overrides shown in RUNS; the controls change nothing but the
 // demonstrations, and stop after one step of reinforcement learning: their score is the evaluation at step 0.
 
-import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { f2, f3, keep, load, measured, render, root, score, sinkflex } from "./recorded.mjs";
 
-const root = join(import.meta.dirname, "..");
 const record = join(root, "docs", "benchmarks", "learning.json");
 const page = join(root, "docs", "learning.md");
 const config = "configs/quickstart.yaml";
@@ -45,54 +45,11 @@ function supervisedSteps() {
   return [...text.matchAll(/agent: \w+, steps: (\d+)/g)].reduce((sum, match) => sum + Number(match[1]), 0);
 }
 
-function load() {
-  try {
-    return JSON.parse(readFileSync(record, "utf8"));
-  } catch {
-    return { runs: {}, scripted: null };
-  }
-}
+const EMPTY = { runs: {}, scripted: null };
 
 function train(kind, seed) {
-  const runs = mkdtempSync(join(tmpdir(), "sinkflex-learning-"));
   const args = ["train", config, "--set", `seed=${seed}`, ...RUNS[kind].overrides()];
-  console.log(`\n== ${kind}, seed ${seed}: sinkflex ${args.join(" ")}`);
-  const done = spawnSync(process.execPath, ["bin/sinkflex.js", ...args, "--runs", runs], {
-    cwd: root,
-    stdio: "inherit",
-  });
-  if (done.status !== 0) throw new Error(`${kind} with seed ${seed} ended with exit code ${done.status}`);
-  const dir = join(runs, "latest");
-  const summary = JSON.parse(readFileSync(join(dir, "summary.json"), "utf8"));
-  const events = readFileSync(join(dir, "events.jsonl"), "utf8")
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line));
-  const evals = events.filter((event) => event.type === "eval" && event.agent === "policy");
-  return {
-    command: `sinkflex ${args.map((arg) => (/[ {]/.test(arg) ? `'${arg}'` : arg)).join(" ")}`,
-    wall_s: summary.wall_s,
-    config_sha256: summary.config_sha256,
-    evals: evals.map(({ step, split, tasks, mean, ci_low, ci_high, graded_mean, by_level }) => ({
-      step,
-      split,
-      tasks,
-      mean,
-      ci_low,
-      ci_high,
-      graded_mean,
-      by_level,
-    })),
-    steps: events
-      .filter((event) => event.type === "step" && event.stage === "rl")
-      .map(({ step, metrics: m }) => ({
-        step,
-        reward: m.reward,
-        entropy: m.entropy,
-        frac_reward_zero_std: m.frac_reward_zero_std,
-        logprob_gap: m.logprob_gap,
-      })),
-  };
+  return measured(sinkflex(`${kind}, seed ${seed}`, args), args);
 }
 
 async function scripted() {
@@ -107,9 +64,6 @@ async function scripted() {
   return { command: "python -P benchmarks/scripted_agents.py mini-shop --seed 1", evals: JSON.parse(text) };
 }
 
-const f2 = (x) => (x === null || x === undefined ? "-" : x.toFixed(2));
-const f3 = (x) => (x === null || x === undefined ? "-" : x.toFixed(3));
-const score = (e) => `${f3(e.mean)} [${f2(e.ci_low)}, ${f2(e.ci_high)}]`;
 const levels = (e) => ["0", "1", "2", "3", "4"].map((level) => f2(e.by_level[level]?.mean)).join(" | ");
 
 function table(data) {
@@ -167,40 +121,21 @@ function table(data) {
   return lines.join("\n");
 }
 
-function render(data) {
-  const text = readFileSync(page, "utf8");
-  const [open, close] = ["<!-- figures -->", "<!-- end of figures -->"];
-  const [head, rest] = text.split(open);
-  writeFileSync(page, `${head}${open}\n\n${table(data)}\n\n${close}${rest.split(close)[1]}`);
-}
-
-/** Read, change, write: runs may be started side by side, each with its own part. */
-function keep(change, result) {
-  const data = load();
-  data.machine = `${cpus().length} CPU cores, ${process.platform} ${process.arch}, Node ${process.versions.node}`;
-  change(data, result);
-  writeFileSync(record, `${JSON.stringify(data, null, 1)}\n`);
-}
-
 if (!options.render) {
   const wanted = (kind) => options.only.length === 0 || options.only.includes(kind);
   if (wanted("scripted")) {
-    keep(
-      (data, result) => {
-        data.scripted = result;
-      },
-      await scripted(),
-    );
+    const result = await scripted();
+    keep(record, EMPTY, (data) => {
+      data.scripted = result;
+    });
   }
   for (const kind of Object.keys(RUNS).filter(wanted)) {
     for (const seed of options.seeds) {
-      keep(
-        (data, result) => {
-          data.runs[kind] = { ...data.runs[kind], [seed]: result };
-        },
-        train(kind, seed),
-      );
+      const result = train(kind, seed);
+      keep(record, EMPTY, (data) => {
+        data.runs[kind] = { ...data.runs[kind], [seed]: result };
+      });
     }
   }
 }
-render(load());
+render(page, table(load(record, EMPTY)));
