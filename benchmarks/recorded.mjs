@@ -1,7 +1,7 @@
 // Runs `sinkflex` and keeps what came out in a record: for the benchmarks that measure learning.
 
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -16,7 +16,10 @@ export function sinkflex(what, args, flags = []) {
     stdio: "inherit",
   });
   if (done.status !== 0) throw new Error(`${what} ended with exit code ${done.status}`);
-  return join(runs, "latest");
+  return join(
+    runs,
+    readdirSync(runs).find((name) => name !== "latest"),
+  );
 }
 
 /** As one would type it. */

@@ -76,7 +76,7 @@ class Kl:
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     reward: Literal["exact", "graded"] = "exact"
-    advantage: Literal["grpo"] = "grpo"
+    advantage: Literal["grpo", "reinforce_plus_plus"] = "grpo"
     normalize: Literal["std", "none"] = "std"
     loss: Literal["clip"] = "clip"
     clip_low: float = 0.2

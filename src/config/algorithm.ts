@@ -16,11 +16,14 @@ export const algorithm = z.strictObject({
     .describe(
       "What is learned from: exact success, or its mean with the share of sub-goals met. Evaluations stay exact.",
     ),
-  advantage: z.enum(["grpo"]).default("grpo").describe("How rewards of a group become advantages."),
+  advantage: z
+    .enum(["grpo", "reinforce_plus_plus"])
+    .default("grpo")
+    .describe("Whether an episode is compared with the others of its task (GRPO) or of the whole step (REINFORCE++)."),
   normalize: z
     .enum(["std", "none"])
     .default("std")
-    .describe("Whether advantages are divided by the group's standard deviation."),
+    .describe("Whether advantages are divided by the standard deviation of what is compared."),
   loss: z.enum(["clip"]).default("clip").describe("The policy loss."),
   clip_low: z.number().min(0).lt(1).default(0.2).meta({
     description: "How far below 1 the probability ratio may fall before it is clipped.",

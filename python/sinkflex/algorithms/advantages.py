@@ -1,6 +1,10 @@
-"""Group-relative advantages (GRPO, arXiv 2402.03300, equation 4 with outcome rewards).
+"""Advantages without a value model: an episode is compared with others of the same step.
 
-Idea: an episode is compared with the other episodes of its task, so no value model is needed.
+`group_advantages`: with the episodes of its task (GRPO, arXiv 2402.03300, equation 4 with outcome rewards).
+`step_advantages`: with all episodes of the step (REINFORCE++, arXiv 2501.03262, its first variant, without a penalty
+in the reward). Tasks of unequal difficulty make that noisier. But a task on which all episodes fail alike pushes them
+down, where GRPO is silent: a policy that answers every request the same way can leave that only so.
+
 Conventions: N episodes; a reward that is NaN or infinite means "not scored" (null in the trajectory). Statistics
 run over the scored episodes of a group only. The standard deviation is the population one (divide by n), EPSILON is
 added to it, and a group whose scored rewards are all equal (max - min is 0; one scored episode included) has advantage
@@ -71,6 +75,11 @@ def group_advantages(rewards_N: Tensor, group_N: Tensor, normalize: Literal["std
         reward_mean=float(rewards[valid].mean()),
         reward_std=float(std_G[scored_G].mean()),
     )
+
+
+def step_advantages(rewards_N: Tensor, normalize: Literal["std", "none"] = "std") -> AdvantageResult:
+    """As `group_advantages` with the whole step as one group, which is how the counts and `varied` count it."""
+    return group_advantages(rewards_N, torch.zeros(rewards_N.shape, dtype=torch.long), normalize)
 
 
 def _dense(group_N: Tensor) -> tuple[Tensor, int]:

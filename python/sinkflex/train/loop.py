@@ -3,7 +3,7 @@
     generate    G episodes of each of N tasks, sampled by the current weights           rollout.scheduler
     score       the environment's reward, inside generate                               envs
     log_probs   behaviour log-probs were recorded while sampling; a reference only with KL
-    advantages  each episode against its own group (GRPO, no value model)               algorithms.advantages
+    advantages  each episode against its group, or all of the step; no value model      algorithms.advantages
     update      packed micro-batches (shared beginnings once), clipped loss             train.batch, train.update
     sync        the engine reads the weights it trains: nothing to copy, the version is stamped on every turn
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from sinkflex.algorithms.advantages import AdvantageResult, group_advantages
+from sinkflex.algorithms.advantages import AdvantageResult, group_advantages, step_advantages
 from sinkflex.config import Eval, Run
 from sinkflex.control import Control
 from sinkflex.envs.seeds import episode_seed
@@ -85,7 +85,8 @@ def train(run: Run, events: Events, control: Control) -> int:
     if run.resume is None or (step == 0 and sft_done < _sft_steps(run)):
         _evaluate(loop, 0)
         _save(loop, 0)
-    watch = ZeroVarianceWatch(config.train.zero_variance_warn, config.rollout.group_size)
+    together = config.rollout.tasks_per_step if config.algorithm.advantage == "reinforce_plus_plus" else 1
+    watch = ZeroVarianceWatch(config.train.zero_variance_warn, together * config.rollout.group_size)
     while step < config.train.steps:
         if control.stop_requested:
             return _stopped(loop, step)
@@ -165,8 +166,11 @@ def _generate(loop: _Loop, step: int) -> list[Trajectory]:
 
 def _advantages(loop: _Loop, trajectories: Sequence[Trajectory]) -> AdvantageResult:
     rewards = learned_rewards(trajectories, loop.run.config.algorithm.reward)
+    algorithm = loop.run.config.algorithm
+    if algorithm.advantage == "reinforce_plus_plus":
+        return step_advantages(rewards, algorithm.normalize)
     groups = torch.tensor([t.task_index for t in trajectories])
-    return group_advantages(rewards, groups, loop.run.config.algorithm.normalize)
+    return group_advantages(rewards, groups, algorithm.normalize)
 
 
 def _update(

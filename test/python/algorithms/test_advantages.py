@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sinkflex.algorithms.advantages import EPSILON, AdvantageResult, group_advantages
+from sinkflex.algorithms.advantages import EPSILON, AdvantageResult, group_advantages, step_advantages
 
 NAN, INF = math.nan, math.inf
 
@@ -130,3 +130,15 @@ def test_each_group_follows_the_definition_in_any_order(
     dice.shuffle(order)
     shuffled = advantages([rewards[i] for i in order], [groups[i] for i in order]).advantages.tolist()
     assert shuffled == pytest.approx([result[i] for i in order], rel=1e-9, abs=1e-9)
+
+
+def test_compared_with_the_whole_step_a_task_on_which_all_fail_alike_is_pushed_down() -> None:
+    rewards = torch.tensor([0.0, 0.0, 1.0, 1.0, NAN, 1.0], dtype=torch.float64)
+    result = step_advantages(rewards)
+    apart = (0.6**2 * 2 + 0.4**2 * 3) / 5
+    down, up = -0.6 / math.sqrt(apart), 0.4 / math.sqrt(apart)
+    assert result.advantages.tolist() == pytest.approx([down, down, up, up, 0.0, up], abs=1e-5)
+    assert (result.groups, result.zero_variance_groups) == (1, 0) and result.varied.tolist() == result.valid.tolist()
+    alike = group_advantages(rewards, torch.tensor([0, 0, 1, 1, 2, 2]))
+    assert alike.advantages.tolist() == [0.0] * 6, "where GRPO learns nothing"
+    assert step_advantages(torch.ones(4)).zero_variance_fraction == 1.0

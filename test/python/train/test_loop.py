@@ -162,6 +162,28 @@ def test_B27_micro_batches_do_not_change_the_update(
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-3, rtol=1e-2)
 
 
+def test_checkpointed_activations_train_the_same_policy_to_the_bit(
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path
+) -> None:
+    folder, _ = straight
+    launch(make_run(tmp_path, {"train.activation_checkpointing": True, "train.steps": 1}, start=learned))
+    assert_equal_weights(weights(folder, 1), weights(tmp_path, 1))
+
+
+def test_a_run_can_learn_from_sub_goals_compared_over_the_whole_step(
+    straight: tuple[Path, list[dict[str, Any]]], learned: Path, tmp_path: Path
+) -> None:
+    folder, records = straight
+    changes = {"algorithm.reward": "graded", "algorithm.advantage": "reinforce_plus_plus", "train.steps": 1}
+    _, other = launch(make_run(tmp_path, changes, start=learned))
+    ours, theirs = (
+        next(r["metrics"] for r in some if r["type"] == "step" and r["stage"] == "rl") for some in (records, other)
+    )
+    assert ours["reward"] == theirs["reward"] and ours["reward_std"] != theirs["reward_std"]
+    assert theirs["frac_reward_zero_std"] == 0.0 and theirs["skipped"] == 0
+    assert any(not torch.equal(weights(folder, 1)[name], w) for name, w in weights(tmp_path, 1).items())
+
+
 def test_a_gap_between_rollout_and_training_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: Path
 ) -> None:

@@ -1,0 +1,256 @@
+// What SmolLM2-135M-Instruct learns: the recipes of configs/smollm2-*.yaml over seeds, beside controls.
+//
+//   npm run build && node benchmarks/real_model.mjs                   all of it: about half a day on two cores
+//   node benchmarks/real_model.mjs --seeds 1 --only tool_calls        a part; earlier figures of the record are kept
+//   node benchmarks/real_model.mjs --seeds 2 --threads 1              with a number of threads, for several side by side
+//   node benchmarks/real_model.mjs --render                           only rewrite the tables from the record
+//
+// Record: docs/benchmarks/real_model.json. Tables and transcripts: docs/real-model.md, between its markers. Every run is
+// an ordinary `sinkflex train` or `sinkflex eval` with the options shown. The supervised control takes as many updates as
+// the recipe, each on the expert's call for as many tasks; its score is the evaluation before the one training step that
+// follows it.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import {
+  command,
+  f2,
+  f3,
+  keep,
+  load,
+  measured,
+  readJson,
+  readLines,
+  render,
+  root,
+  score,
+  sinkflex,
+} from "./recorded.mjs";
+
+const record = join(root, "docs", "benchmarks", "real_model.json");
+const page = join(root, "docs", "real-model.md");
+const EMPTY = { training: {}, evals: {} };
+const MODEL = ["--model", "smollm2-135m"];
+
+/** Report tasks whose conversations are shown: one of each family, in five styles; fixed before anything was trained. */
+const SHOWN = [0, 6, 17, 38, 9];
+
+const { values: options } = parseArgs({
+  options: {
+    seeds: { type: "string", multiple: true, default: ["1", "2", "3"] },
+    only: { type: "string", multiple: true, default: [] },
+    threads: { type: "string" },
+    render: { type: "boolean", default: false },
+  },
+});
+
+const number = (config, key) =>
+  Number(new RegExp(`^  ${key}: (\\d+)`, "m").exec(readFileSync(join(root, config), "utf8"))[1]);
+
+const supervised = (config) => {
+  const [steps, tasks] = [number(config, "steps"), number(config, "tasks_per_step")];
+  const sft = `{lr: 3e-4, episodes_per_step: ${tasks}, demonstrations: [{agent: expert, steps: ${steps}}]}`;
+  return ["--set", `warm_start={sft: ${sft}}`, "--set", "train.steps=1", "--set", "eval.every=0"];
+};
+
+const faster = () => ["--set", "optim.lr=6e-4", "--set", "optim.schedule=linear"];
+
+const TOOL_CALLS = "configs/smollm2-tool-calls.yaml";
+const MINI_SHOP = "configs/smollm2-mini-shop.yaml";
+
+/** `at`: the checkpoint whose score counts. `sampled`: whether it is also measured at the temperature of the rollouts. */
+const TRAINED = {
+  tool_calls: { config: TOOL_CALLS, suite: "tool-calls", at: "", sampled: true, overrides: () => [] },
+  tool_calls_faster: { config: TOOL_CALLS, suite: "tool-calls", at: "", sampled: true, overrides: faster },
+  tool_calls_supervised: { config: TOOL_CALLS, suite: "tool-calls", at: "@0", sampled: true, overrides: supervised },
+  mini_shop: { config: MINI_SHOP, suite: "mini-shop", at: "", sampled: false, overrides: () => [] },
+};
+
+const TOOL_CALLS_EVAL = ["eval", "tool-calls", ...MODEL, "--examples"];
+const UNTRAINED = {
+  examples_greedy: [...TOOL_CALLS_EVAL, "6"],
+  examples_sampled: [...TOOL_CALLS_EVAL, "6", "--temperature", "0.8"],
+  alone_greedy: [...TOOL_CALLS_EVAL, "0"],
+  alone_sampled: [...TOOL_CALLS_EVAL, "0", "--temperature", "0.8"],
+  mini_shop: ["eval", "mini-shop", ...MODEL],
+  tau2: ["eval", "tau2-retail", ...MODEL, "--tasks", "3"],
+};
+
+function evaluate(what, args, shown = args) {
+  const dir = sinkflex(what, args, ["--yes"]);
+  const { mean, ci_low, ci_high, tasks, graded_mean, noop_mean, turns_mean, parse_failures, tool_errors, truncated } =
+    readJson(join(dir, "report.json"));
+  const trials = readLines(join(dir, "trials.jsonl"));
+  const result = { command: command(shown), mean, ci_low, ci_high, tasks, graded_mean, noop_mean };
+  Object.assign(result, { turns_mean, parse_failures, tool_errors, truncated });
+  if (args[1] === "tool-calls") {
+    result.by = grouped(trials);
+    const wanted = (task) => SHOWN.includes(Number(task.split("-").at(-1)));
+    result.shown = Object.fromEntries(
+      trials.filter((trial) => wanted(trial.task_id)).map((trial) => [trial.task_id, said(trial)]),
+    );
+  }
+  return result;
+}
+
+/** Scores by family and by style; both stand in a task's id, `<split>-<family>-<style>-<index>`. */
+function grouped(trials) {
+  const groups = {};
+  for (const { task_id, reward } of trials) {
+    for (const name of task_id.split("-").slice(1, 3)) {
+      groups[name] ??= { tasks: 0, mean: 0 };
+      const group = groups[name];
+      group.mean = (group.mean * group.tasks + reward) / ++group.tasks;
+    }
+  }
+  return groups;
+}
+
+/** What was asked and what was answered. */
+function said({ transcript, reward }) {
+  const asked = transcript.findLastIndex((message) => message.role === "assistant");
+  return { asked: transcript[asked - 1].content, answered: transcript[asked], reward };
+}
+
+function train(kind, seed) {
+  const { config, suite, at, sampled, overrides } = TRAINED[kind];
+  const threads = options.threads ? ["--set", `threads=${options.threads}`] : [];
+  const args = ["train", config, "--set", `seed=${seed}`, ...threads, ...overrides(config)];
+  const what = `${kind}, seed ${seed}`;
+  const dir = sinkflex(what, args, ["--yes"]);
+  const result = measured(dir, args);
+  const evaluation = (...more) =>
+    evaluate(
+      what,
+      ["eval", suite, "--checkpoint", `${dir}${at}`, ...more],
+      ["eval", suite, "--checkpoint", `latest${at}`, ...more],
+    );
+  result.greedy = evaluation();
+  if (sampled) result.sampled = evaluation("--temperature", "0.8");
+  return result;
+}
+
+const percent = (group) => (group === undefined ? "-" : f2(group.mean));
+const GROUPS = ["shop", "calendar", "files", "messages", "travel", "direct", "indirect", "detail", "corrected"];
+
+function toolCalls(data) {
+  const rows = ["| agent | seed | greedy | sampled at 0.8 | wall time of the run |", "|---|---|---|---|---|"];
+  const { examples_greedy, examples_sampled, alone_greedy, alone_sampled } = data.evals;
+  const line = (name, seed, greedy, sampled, time) =>
+    rows.push(`| ${name} | ${seed} | ${greedy ? score(greedy) : "-"} | ${sampled ? score(sampled) : "-"} | ${time} |`);
+  line("untrained, no examples in the prompt", "-", alone_greedy, alone_sampled, "-");
+  line("untrained, six examples", "-", examples_greedy, examples_sampled, "-");
+  const runs = (kind) => Object.entries(data.training[kind] ?? {});
+  const minutes = (run) => `${f2(run.wall_s / 60)} min`;
+  for (const [seed, run] of runs("tool_calls_supervised")) {
+    line("supervised on the expert's calls", seed, run.greedy, run.sampled, minutes(run));
+  }
+  for (const [seed, run] of runs("tool_calls_faster"))
+    line("learning rate 6e-4, falling to 0", `${seed}, one thread`, run.greedy, run.sampled, minutes(run));
+  for (const [seed, run] of runs("tool_calls"))
+    line("**reinforcement learning**", seed, run.greedy, run.sampled, minutes(run));
+  rows.push("", "By family (`travel` is the one that training never shows) and by style, greedy:", "");
+  rows.push(`| agent | seed | ${GROUPS.join(" | ")} |`, `|---|---|${GROUPS.map(() => "---|").join("")}`);
+  const by = (name, seed, e) =>
+    e && rows.push(`| ${name} | ${seed} | ${GROUPS.map((group) => percent(e.by[group])).join(" | ")} |`);
+  by("untrained, six examples", "-", examples_greedy);
+  for (const [seed, run] of runs("tool_calls_supervised")) by("supervised", seed, run.greedy);
+  for (const [seed, run] of runs("tool_calls_faster")) by("rate 6e-4, falling", seed, run.greedy);
+  for (const [seed, run] of runs("tool_calls")) by("reinforcement learning", seed, run.greedy);
+  rows.push("", ...curve(runs("tool_calls")), "", ...shown(examples_greedy, runs("tool_calls")[0]?.[1].greedy));
+  return rows;
+}
+
+/** The evaluations of runs, and what training saw in the same step. */
+function curve(runs) {
+  const rows = [
+    "| seed | step | held out, greedy | training reward | entropy | groups without variance | log-prob gap |",
+    "|---|---|---|---|---|---|---|",
+  ];
+  for (const [seed, run] of runs) {
+    for (const e of run.evals) {
+      const at = run.steps.find((one) => one.step === Math.max(e.step, 1));
+      const figures = [at.reward, at.entropy, at.frac_reward_zero_std].map(f3).join(" | ");
+      rows.push(
+        `| ${seed} | ${e.step} | ${score(e)} ${e.split} | ${figures} | ${at.logprob_gap?.toExponential(1) ?? "-"} |`,
+      );
+    }
+  }
+  return rows;
+}
+
+function shown(before, after) {
+  if (!before || !after) return [];
+  const rows = ["The same five held-out tasks before and after (seed 1, greedy):", ""];
+  for (const [id, { asked, answered, reward }] of Object.entries(before.shown)) {
+    rows.push(`**${id}**: ${asked}`, "", "```");
+    rows.push(`before  ${mark(reward)}  ${written(answered)}`);
+    rows.push(`after   ${mark(after.shown[id].reward)}  ${written(after.shown[id].answered)}`, "```", "");
+  }
+  return rows;
+}
+
+const mark = (reward) => (reward === 1 ? "right" : "wrong");
+const written = ({ content, tool_calls }) =>
+  [content, ...(tool_calls ?? []).map((call) => `${call.name}(${JSON.stringify(call.arguments)})`)]
+    .filter(Boolean)
+    .join(" ")
+    .replaceAll("\n", " ");
+
+function miniShop(data) {
+  const runs = Object.entries(data.training.mini_shop ?? {});
+  if (runs.length === 0) return ["Not measured yet."];
+  const rows = ["| agent | seed | score | turns | time |", "|---|---|---|---|---|"];
+  const before = data.evals.mini_shop;
+  if (before) rows.push(`| untrained | - | ${score(before)} | ${f2(before.turns_mean)} | - |`);
+  for (const [seed, run] of runs) {
+    const first = run.evals[0];
+    rows.push(`| after the warm start | ${seed} | ${score(first)} | - | - |`);
+    const minutes = `${f2(run.wall_s / 60)} min`;
+    rows.push(
+      `| **after reinforcement learning** | ${seed} | ${score(run.greedy)} | ${f2(run.greedy.turns_mean)} | ${minutes} |`,
+    );
+  }
+  return [...rows, "", ...curve(runs)];
+}
+
+function tables(data) {
+  const rows = ["### One call: tool-calls", "", ...toolCalls(data), "### A conversation: mini-shop", ""];
+  rows.push(...miniShop(data), "", "### The untrained model on tau2-retail", "");
+  const tau2 = data.evals.tau2;
+  if (tau2) {
+    const ended = Object.entries(tau2.truncated).map(([why, count]) => `${count} ${why}`);
+    rows.push(
+      `${score(tau2)} on ${tau2.tasks} tasks (doing nothing ${f3(tau2.noop_mean)}), ${f2(tau2.turns_mean)} turns a conversation, ` +
+        `${tau2.parse_failures} outputs that could not be read, ${tau2.tool_errors} calls in error; cut: ${ended.join(", ") || "none"}.`,
+      "",
+    );
+  }
+  rows.push("### Commands", "", "```");
+  for (const runs of Object.values(data.training)) {
+    for (const run of Object.values(runs)) {
+      rows.push(...[run.command, run.greedy.command, run.sampled?.command].filter(Boolean));
+    }
+  }
+  rows.push(...Object.values(data.evals).map((e) => e.command), "```", "");
+  rows.push(`Machine: ${data.machine}. Record: [benchmarks/real_model.json](benchmarks/real_model.json).`);
+  return rows.join("\n");
+}
+
+const wanted = (kind) => !options.render && (options.only.length === 0 || options.only.includes(kind));
+for (const [name, args] of Object.entries(UNTRAINED).filter(([name]) => wanted(name))) {
+  const result = evaluate(name, args);
+  keep(record, EMPTY, (data) => {
+    data.evals[name] = result;
+  });
+}
+for (const kind of Object.keys(TRAINED).filter(wanted)) {
+  for (const seed of options.seeds) {
+    const result = train(kind, seed);
+    keep(record, EMPTY, (data) => {
+      data.training[kind] = { ...data.training[kind], [seed]: result };
+    });
+  }
+}
+render(page, tables(load(record, EMPTY)));
