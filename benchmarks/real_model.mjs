@@ -32,6 +32,8 @@ const record = join(root, "docs", "benchmarks", "real_model.json");
 const page = join(root, "docs", "real-model.md");
 const EMPTY = { training: {}, evals: {} };
 const MODEL = ["--model", "smollm2-135m"];
+/** The longest answer in training. An untrained model talks on: without a limit of its own it takes ten times as long. */
+const SHORT = ["--max-new-tokens", "48"];
 
 /** Report tasks whose conversations are shown: one of each family, in five styles; fixed before anything was trained. */
 const SHOWN = [0, 6, 17, 38, 9];
@@ -71,9 +73,9 @@ const TOOL_CALLS_EVAL = ["eval", "tool-calls", ...MODEL, "--examples"];
 const UNTRAINED = {
   examples_greedy: [...TOOL_CALLS_EVAL, "6"],
   examples_sampled: [...TOOL_CALLS_EVAL, "6", "--temperature", "0.8"],
-  alone_greedy: [...TOOL_CALLS_EVAL, "0"],
-  alone_sampled: [...TOOL_CALLS_EVAL, "0", "--temperature", "0.8"],
-  mini_shop: ["eval", "mini-shop", ...MODEL],
+  alone_greedy: [...TOOL_CALLS_EVAL, "0", ...SHORT],
+  alone_sampled: [...TOOL_CALLS_EVAL, "0", "--temperature", "0.8", ...SHORT],
+  mini_shop_untrained: ["eval", "mini-shop", ...MODEL, "--tasks", "100", ...SHORT],
   tau2: ["eval", "tau2-retail", ...MODEL, "--tasks", "3"],
 };
 
@@ -202,7 +204,7 @@ function miniShop(data) {
   const runs = Object.entries(data.training.mini_shop ?? {});
   if (runs.length === 0) return ["Not measured yet."];
   const rows = ["| agent | seed | score | turns | time |", "|---|---|---|---|---|"];
-  const before = data.evals.mini_shop;
+  const before = data.evals.mini_shop_untrained;
   if (before) rows.push(`| untrained | - | ${score(before)} | ${f2(before.turns_mean)} | - |`);
   for (const [seed, run] of runs) {
     const first = run.evals[0];
