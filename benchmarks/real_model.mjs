@@ -7,10 +7,8 @@
 //
 // Record: docs/benchmarks/real_model.json. Tables and transcripts: docs/real-model.md, between its markers. Every run is
 // an ordinary `sinkflex train` or `sinkflex eval` with the options shown. The supervised control takes as many updates as
-// the recipe, each on the expert's call for as many tasks; its score is the evaluation before the one training step that
-// follows it.
+// the recipe, all on the expert's calls; its score is the evaluation before the one training step that follows it.
 
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import {
@@ -31,7 +29,7 @@ import {
 const record = join(root, "docs", "benchmarks", "real_model.json");
 const page = join(root, "docs", "real-model.md");
 const EMPTY = { training: {}, evals: {} };
-/** Trials that share a forward: a third of the time that the default of 8 takes. */
+/** Trials that share a forward. */
 const TOGETHER = ["--concurrency", "32"];
 const MODEL = ["--model", "smollm2-135m", ...TOGETHER];
 /** The longest answer in training. An untrained model talks on: without a limit of its own it takes ten times as long. */
@@ -49,35 +47,29 @@ const { values: options } = parseArgs({
   },
 });
 
-const number = (config, key) =>
-  Number(new RegExp(`^  ${key}: (\\d+)`, "m").exec(readFileSync(join(root, config), "utf8"))[1]);
-
-const supervised = (config) => {
-  const [steps, tasks] = [number(config, "steps"), number(config, "tasks_per_step")];
-  const sft = `{lr: 3e-4, episodes_per_step: ${tasks}, demonstrations: [{agent: expert, steps: ${steps}}]}`;
-  return [
-    "--set",
-    `warm_start={sft: ${sft}}`,
-    "--set",
-    "train.steps=1",
-    "--set",
-    "eval.every=0",
-    "--set",
-    "eval.report_tasks=10",
-  ];
-};
-
-const faster = () => ["--set", "optim.lr=6e-4", "--set", "optim.schedule=linear"];
-
 const TOOL_CALLS = "configs/smollm2-tool-calls.yaml";
 const MINI_SHOP = "configs/smollm2-mini-shop.yaml";
 
-/** `at`: the checkpoint whose score counts. `sampled`: whether it is also measured at the temperature of the rollouts. */
+/** Reinforcement learning from the untrained model on, as many steps as half an hour had room for. */
+const ALONE = ["--set", "warm_start=null", "--set", "train.steps=60", "--set", "eval.every=20"];
+
+/** As many updates as the recipe's two parts together, all of them on the expert's calls. */
+const SUPERVISED = ["--set", "warm_start.sft.demonstrations.0.steps=78", "--set", "train.steps=1"];
+
+/** `at`: the checkpoint whose score counts; `warm`: whether the one after the warm start is measured as well; `sampled`:
+ * whether all are also measured at the temperature of the rollouts. */
 const TRAINED = {
-  tool_calls: { config: TOOL_CALLS, suite: "tool-calls", at: "", sampled: true, overrides: () => [] },
-  tool_calls_faster: { config: TOOL_CALLS, suite: "tool-calls", at: "", sampled: true, overrides: faster },
-  tool_calls_supervised: { config: TOOL_CALLS, suite: "tool-calls", at: "@0", sampled: true, overrides: supervised },
-  mini_shop: { config: MINI_SHOP, suite: "mini-shop", at: "", sampled: false, overrides: () => [] },
+  tool_calls: { config: TOOL_CALLS, suite: "tool-calls", at: "", warm: true, sampled: true, overrides: [] },
+  tool_calls_alone: { config: TOOL_CALLS, suite: "tool-calls", at: "", warm: false, sampled: true, overrides: ALONE },
+  tool_calls_supervised: {
+    config: TOOL_CALLS,
+    suite: "tool-calls",
+    at: "@0",
+    warm: false,
+    sampled: true,
+    overrides: SUPERVISED,
+  },
+  mini_shop: { config: MINI_SHOP, suite: "mini-shop", at: "", warm: false, sampled: false, overrides: [] },
 };
 
 const TOOL_CALLS_EVAL = ["eval", "tool-calls", ...MODEL, "--examples"];
@@ -127,21 +119,22 @@ function said({ transcript, reward }) {
 }
 
 function train(kind, seed) {
-  const { config, suite, at, sampled, overrides } = TRAINED[kind];
+  const { config, suite, at, warm, sampled, overrides } = TRAINED[kind];
   const threads = options.threads ? ["--set", `threads=${options.threads}`] : [];
-  const args = ["train", config, "--set", `seed=${seed}`, ...threads, ...overrides(config)];
+  const args = ["train", config, "--set", `seed=${seed}`, ...threads, ...overrides];
   const what = `${kind}, seed ${seed}`;
   const dir = sinkflex(what, args, ["--yes"]);
-  const result = measured(dir, args);
-  const evaluation = (...more) =>
+  const evaluation = (at, ...more) =>
     evaluate(
       what,
       ["eval", suite, "--checkpoint", `${dir}${at}`, ...TOGETHER, ...more],
       ["eval", suite, "--checkpoint", `latest${at}`, ...TOGETHER, ...more],
     );
-  result.greedy = evaluation();
-  if (sampled) result.sampled = evaluation("--temperature", "0.8");
-  return result;
+  const both = (at) => ({
+    greedy: evaluation(at),
+    ...(sampled ? { sampled: evaluation(at, "--temperature", "0.8") } : {}),
+  });
+  return { ...measured(dir, args), ...both(at), ...(warm ? { warm: both("@0") } : {}) };
 }
 
 const percent = (group) => (group === undefined ? "-" : f2(group.mean));
@@ -156,21 +149,25 @@ function toolCalls(data) {
   line("untrained, six examples", "-", examples_greedy, examples_sampled, "-");
   const runs = (kind) => Object.entries(data.training[kind] ?? {});
   const minutes = (run) => `${f2(run.wall_s / 60)} min`;
-  for (const [seed, run] of runs("tool_calls_supervised")) {
-    line("supervised on the expert's calls", seed, run.greedy, run.sampled, minutes(run));
+  const agents = [["untrained, six examples", "-", examples_greedy]];
+  const trained = (name, kind) => {
+    for (const [seed, run] of runs(kind)) {
+      line(name, seed, run.greedy, run.sampled, minutes(run));
+      agents.push([name, seed, run.greedy]);
+    }
+  };
+  trained("supervised alone, as many updates", "tool_calls_supervised");
+  trained("reinforcement learning alone, 60 steps", "tool_calls_alone");
+  for (const [seed, run] of runs("tool_calls")) {
+    line("after the warm start", seed, run.warm.greedy, run.warm.sampled, "-");
+    agents.push(["after the warm start", seed, run.warm.greedy]);
   }
-  for (const [seed, run] of runs("tool_calls_faster"))
-    line("learning rate 6e-4, falling to 0", `${seed}, one thread`, run.greedy, run.sampled, minutes(run));
-  for (const [seed, run] of runs("tool_calls"))
-    line("**reinforcement learning**", seed, run.greedy, run.sampled, minutes(run));
+  trained("**after reinforcement learning**", "tool_calls");
   rows.push("", "By family (`travel` is the one that training never shows) and by style, greedy:", "");
   rows.push(`| agent | seed | ${GROUPS.join(" | ")} |`, `|---|---|${GROUPS.map(() => "---|").join("")}`);
-  const by = (name, seed, e) =>
-    e && rows.push(`| ${name} | ${seed} | ${GROUPS.map((group) => percent(e.by[group])).join(" | ")} |`);
-  by("untrained, six examples", "-", examples_greedy);
-  for (const [seed, run] of runs("tool_calls_supervised")) by("supervised", seed, run.greedy);
-  for (const [seed, run] of runs("tool_calls_faster")) by("rate 6e-4, falling", seed, run.greedy);
-  for (const [seed, run] of runs("tool_calls")) by("reinforcement learning", seed, run.greedy);
+  for (const [name, seed, e] of agents.filter(([, , e]) => e)) {
+    rows.push(`| ${name} | ${seed} | ${GROUPS.map((group) => percent(e.by[group])).join(" | ")} |`);
+  }
   rows.push("", ...curve(runs("tool_calls")), "", ...shown(examples_greedy, runs("tool_calls")[0]?.[1].greedy));
   return rows;
 }
@@ -243,7 +240,9 @@ function tables(data) {
   rows.push("### Commands", "", "```");
   for (const runs of Object.values(data.training)) {
     for (const run of Object.values(runs)) {
-      rows.push(...[run.command, run.greedy.command, run.sampled?.command].filter(Boolean));
+      const { command, greedy, sampled, warm } = run;
+      const evals = [greedy, sampled, warm?.greedy, warm?.sampled].filter(Boolean);
+      rows.push(command, ...evals.map((e) => e.command));
     }
   }
   rows.push(...Object.values(data.evals).map((e) => e.command), "```", "");
