@@ -56,7 +56,9 @@ const ALONE = ["--set", "warm_start=null", "--set", "train.steps=60", "--set", "
 /** As many updates as the recipe's two parts together, all of them on the expert's calls. */
 const SUPERVISED = ["--set", "warm_start.sft.demonstrations.0.steps=78", "--set", "train.steps=1"];
 
-/** `at`: the checkpoint whose score counts; `warm`: whether the one after the warm start is measured as well; `sampled`:
+/** A run of the record with `earlier` is one of an earlier recipe or suite, as that says: what it learned still tells.
+ *
+ * `at`: the checkpoint whose score counts; `warm`: whether the one after the warm start is measured as well; `sampled`:
  * whether all are also measured at the temperature of the rollouts. */
 const TRAINED = {
   tool_calls: { config: TOOL_CALLS, suite: "tool-calls", at: "", warm: true, sampled: true, overrides: [] },
@@ -152,8 +154,9 @@ function toolCalls(data) {
   const agents = [["untrained, six examples", "-", examples_greedy]];
   const trained = (name, kind) => {
     for (const [seed, run] of runs(kind)) {
-      line(name, seed, run.greedy, run.sampled, minutes(run));
-      agents.push([name, seed, run.greedy]);
+      const told = run.earlier ? `${name}; ${run.earlier}` : name;
+      line(told, seed, run.greedy, run.sampled, minutes(run));
+      agents.push([told, seed, run.greedy]);
     }
   };
   trained("supervised alone, as many updates", "tool_calls_supervised");
@@ -238,8 +241,8 @@ function tables(data) {
     );
   }
   rows.push("### Commands", "", "```");
-  for (const runs of Object.values(data.training)) {
-    for (const run of Object.values(runs)) {
+  for (const kind of Object.keys(TRAINED)) {
+    for (const run of Object.values(data.training[kind] ?? {}).filter((run) => !run.earlier)) {
       const { command, greedy, sampled, warm } = run;
       const evals = [greedy, sampled, warm?.greedy, warm?.sampled].filter(Boolean);
       rows.push(command, ...evals.map((e) => e.command));
