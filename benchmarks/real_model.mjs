@@ -54,7 +54,7 @@ const MINI_SHOP = "configs/smollm2-mini-shop.yaml";
 const ALONE = ["--set", "warm_start=null", "--set", "train.steps=60", "--set", "eval.every=20"];
 
 /** As many updates as the recipe's two parts together, all of them on the expert's calls. */
-const SUPERVISED = ["--set", "warm_start.sft.demonstrations.0.steps=78", "--set", "train.steps=1"];
+const SUPERVISED = ["--set", "warm_start.sft.demonstrations.0.steps=58", "--set", "train.steps=1"];
 
 /** A run of the record with `earlier` is one of an earlier recipe or suite, as that says: what it learned still tells.
  *
