@@ -59,7 +59,7 @@ const SUPERVISED = ["--set", "warm_start.sft.demonstrations.0.steps=58", "--set"
 /** A run of the record with `earlier` is one of an earlier recipe or suite, as that says: what it learned still tells.
  *
  * `at`: the checkpoint whose score counts; `warm`: whether the one after the warm start is measured as well; `sampled`:
- * whether all are also measured at the temperature of the rollouts. */
+ * whether all are also measured at the temperature of the rollouts. Without `at` the run's own evaluations count. */
 const TRAINED = {
   tool_calls: { config: TOOL_CALLS, suite: "tool-calls", at: "", warm: true, sampled: true, overrides: [] },
   tool_calls_alone: { config: TOOL_CALLS, suite: "tool-calls", at: "", warm: false, sampled: true, overrides: ALONE },
@@ -71,7 +71,7 @@ const TRAINED = {
     sampled: true,
     overrides: SUPERVISED,
   },
-  mini_shop: { config: MINI_SHOP, suite: "mini-shop", at: "", warm: false, sampled: false, overrides: [] },
+  mini_shop: { config: MINI_SHOP, suite: "mini-shop", overrides: [] },
 };
 
 const TOOL_CALLS_EVAL = ["eval", "tool-calls", ...MODEL, "--examples"];
@@ -81,6 +81,7 @@ const UNTRAINED = {
   alone_greedy: [...TOOL_CALLS_EVAL, "0", ...SHORT],
   alone_sampled: [...TOOL_CALLS_EVAL, "0", "--temperature", "0.8", ...SHORT],
   mini_shop_untrained: ["eval", "mini-shop", ...MODEL, "--tasks", "100", ...SHORT],
+  mini_shop_examples: ["eval", "mini-shop", ...MODEL, "--tasks", "100", "--examples", "2", ...SHORT],
   tau2: ["eval", "tau2-retail", ...MODEL, "--tasks", "3"],
 };
 
@@ -91,8 +92,9 @@ function evaluate(what, args, shown = args) {
   const trials = readLines(join(dir, "trials.jsonl"));
   const result = { command: command(shown), mean, ci_low, ci_high, tasks, graded_mean, noop_mean };
   Object.assign(result, { turns_mean, parse_failures, tool_errors, truncated });
+  if (args[1] === "mini-shop") result.by_level = grouped(trials, ({ level }) => [level]);
   if (args[1] === "tool-calls") {
-    result.by = grouped(trials);
+    result.by = grouped(trials, ({ task_id }) => task_id.split("-").slice(1, 3));
     const wanted = (task) => SHOWN.includes(Number(task.split("-").at(-1)));
     result.shown = Object.fromEntries(
       trials.filter((trial) => wanted(trial.task_id)).map((trial) => [trial.task_id, said(trial)]),
@@ -101,14 +103,14 @@ function evaluate(what, args, shown = args) {
   return result;
 }
 
-/** Scores by family and by style; both stand in a task's id, `<split>-<family>-<style>-<index>`. */
-function grouped(trials) {
+/** Scores by each of a trial's `names`: its level, or family and style, as in `<split>-<family>-<style>-<index>`. */
+function grouped(trials, names) {
   const groups = {};
-  for (const { task_id, reward } of trials) {
-    for (const name of task_id.split("-").slice(1, 3)) {
+  for (const trial of trials) {
+    for (const name of names(trial)) {
       groups[name] ??= { tasks: 0, mean: 0 };
       const group = groups[name];
-      group.mean = (group.mean * group.tasks + reward) / ++group.tasks;
+      group.mean = (group.mean * group.tasks + trial.reward) / ++group.tasks;
     }
   }
   return groups;
@@ -120,12 +122,43 @@ function said({ transcript, reward }) {
   return { asked: transcript[asked - 1].content, answered: transcript[asked], reward };
 }
 
+/** The conversations of the same report tasks after the warm start and after the last step, as who said what. */
+function conversations(dir) {
+  const folder = join(dir, "episodes");
+  const [before, after] = readdirSync(folder)
+    .filter((name) => name.includes("-report"))
+    .sort()
+    .map((name) => readLines(join(folder, name)).slice(0, SHOWN.length).map(spoken));
+  return { before, after };
+}
+
+/** The prompt holds example conversations; the customer's first words are its last turn. */
+function spoken({ task_id, reward, segments }) {
+  const WHO = { system: "customer", user: "customer", tool: "shop", text: "agent", tool_args: "agent" };
+  const lines = segments
+    .filter(({ kind }) => kind in WHO)
+    .map(
+      ({ kind, text }) =>
+        `${WHO[kind].padEnd(8)}  ${bare(kind === "system" ? text.split("<|im_start|>").at(-1) : text)}`,
+    );
+  return { task_id, reward, lines };
+}
+
+/** Without the marks of the chat template, on one line. */
+const bare = (text) =>
+  text
+    .replaceAll(/<\|im_(start|end)\|>|<\/?tool_\w+>/g, "")
+    .replace(/^\s*user\n/, "")
+    .replaceAll(/\s+/g, " ")
+    .trim();
+
 function train(kind, seed) {
   const { config, suite, at, warm, sampled, overrides } = TRAINED[kind];
   const threads = options.threads ? ["--set", `threads=${options.threads}`] : [];
   const args = ["train", config, "--set", `seed=${seed}`, ...threads, ...overrides];
   const what = `${kind}, seed ${seed}`;
   const dir = sinkflex(what, args, ["--yes"]);
+  if (at === undefined) return { ...measured(dir, args), shown: conversations(dir) };
   const evaluation = (at, ...more) =>
     evaluate(
       what,
@@ -214,18 +247,30 @@ const written = ({ content, tool_calls }) =>
 function miniShop(data) {
   const runs = Object.entries(data.training.mini_shop ?? {});
   if (runs.length === 0) return ["Not measured yet."];
-  const rows = ["| agent | seed | score | turns | time |", "|---|---|---|---|---|"];
-  const before = data.evals.mini_shop_untrained;
-  if (before) rows.push(`| untrained | - | ${score(before)} | ${f2(before.turns_mean)} | - |`);
-  for (const [seed, run] of runs) {
-    const first = run.evals[0];
-    rows.push(`| after the warm start | ${seed} | ${score(first)} | - | - |`);
-    const minutes = `${f2(run.wall_s / 60)} min`;
-    rows.push(
-      `| **after reinforcement learning** | ${seed} | ${score(run.greedy)} | ${f2(run.greedy.turns_mean)} | ${minutes} |`,
-    );
+  const rows = ["| agent | seed | score | one question | one write | turns | time |", "|---|---|---|---|---|---|---|"];
+  const line = (name, seed, e, turns, time) => {
+    const [question, write] = ["0", "1"].map((level) => f2(e.by_level?.[level]?.mean));
+    rows.push(`| ${name} | ${seed} | ${score(e)} | ${question} | ${write} | ${f2(turns)} | ${time} |`);
+  };
+  const { mini_shop_untrained, mini_shop_examples } = data.evals;
+  for (const [name, e] of [
+    ["untrained, no examples, all levels", mini_shop_untrained],
+    ["untrained, two examples, all levels", mini_shop_examples],
+  ]) {
+    if (e) line(name, "-", e, e.turns_mean, "-");
   }
-  return [...rows, "", ...curve(runs)];
+  for (const [seed, { evals }] of runs) line("after the warm start", seed, evals[0], evals[0].turns_per_episode, "-");
+  for (const [seed, { evals, wall_s }] of runs) {
+    const last = evals.at(-1);
+    line("**after reinforcement learning**", seed, last, last.turns_per_episode, `${f2(wall_s / 60)} min`);
+  }
+  rows.push("", ...curve(runs), "", "The first five report tasks after the run (seed 1, greedy):", "");
+  const [, { shown }] = runs[0];
+  for (const [i, { task_id, reward, lines }] of shown.after.entries()) {
+    rows.push(`**${task_id}**: ${mark(reward)} (after the warm start ${mark(shown.before[i].reward)})`, "");
+    rows.push("```", ...lines, "```", "");
+  }
+  return rows;
 }
 
 function tables(data) {
@@ -244,7 +289,7 @@ function tables(data) {
   for (const kind of Object.keys(TRAINED)) {
     for (const run of Object.values(data.training[kind] ?? {}).filter((run) => !run.earlier)) {
       const { command, greedy, sampled, warm } = run;
-      const evals = [greedy, sampled, warm?.greedy, warm?.sampled].filter(Boolean);
+      const evals = [greedy, sampled, warm?.greedy, warm?.sampled].filter(Boolean); // mini-shop: those of the run itself
       rows.push(command, ...evals.map((e) => e.command));
     }
   }

@@ -43,7 +43,7 @@ export function measured(dir, args) {
     config_sha256: summary.config_sha256,
     evals: events
       .filter((event) => event.type === "eval" && event.agent === "policy")
-      .map(({ step, split, tasks, mean, ci_low, ci_high, graded_mean, by_level }) => ({
+      .map(({ step, split, tasks, mean, ci_low, ci_high, graded_mean, by_level, turns_per_episode }) => ({
         step,
         split,
         tasks,
@@ -52,6 +52,7 @@ export function measured(dir, args) {
         ci_high,
         graded_mean,
         by_level,
+        turns_per_episode,
       })),
     steps: events
       .filter((event) => event.type === "step" && event.stage === "rl")
