@@ -9,6 +9,7 @@
 // an ordinary `sinkflex train` or `sinkflex eval` with the options shown. The supervised control takes as many updates as
 // the recipe, all on the expert's calls; its score is the evaluation before the one training step that follows it.
 
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import {
