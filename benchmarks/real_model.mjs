@@ -82,7 +82,19 @@ const UNTRAINED = {
   alone_greedy: [...TOOL_CALLS_EVAL, "0", ...SHORT],
   alone_sampled: [...TOOL_CALLS_EVAL, "0", "--temperature", "0.8", ...SHORT],
   mini_shop_untrained: ["eval", "mini-shop", ...MODEL, "--tasks", "100", ...SHORT],
-  mini_shop_examples: ["eval", "mini-shop", ...MODEL, "--tasks", "100", "--examples", "2", ...SHORT],
+  mini_shop_examples: [
+    "eval",
+    "mini-shop",
+    ...MODEL,
+    "--levels",
+    "0",
+    "1",
+    "--examples",
+    "2",
+    "--max-turns",
+    "10",
+    ...SHORT,
+  ],
   tau2: ["eval", "tau2-retail", ...MODEL, "--tasks", "3"],
 };
 
@@ -256,7 +268,7 @@ function miniShop(data) {
   const { mini_shop_untrained, mini_shop_examples } = data.evals;
   for (const [name, e] of [
     ["untrained, no examples, all levels", mini_shop_untrained],
-    ["untrained, two examples, all levels", mini_shop_examples],
+    ["untrained, two examples", mini_shop_examples],
   ]) {
     if (e) line(name, "-", e, e.turns_mean, "-");
   }

@@ -85,6 +85,7 @@ export interface EvalOptions extends GlobalOptions {
   split?: string;
   tasks?: string;
   task?: string[];
+  levels?: string[];
   trials?: string;
   concurrency?: string;
   user?: string;

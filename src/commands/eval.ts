@@ -77,7 +77,7 @@ async function fresh(options: EvalOptions, root: string, listed: Prices | null):
   const agent = await agentOf(named, asked, options, root);
   const label = agent.kind === "scripted" ? agent.name : agent.kind;
   const results = options.out ?? freeFolder(join(root, runName(`eval-${asked.suite}-${label}`, new Date())));
-  const settings = agent.kind === "checkpoint" ? settingsOf(agent) : {};
+  const settings = agent.kind === "checkpoint" ? settingsOf(agent, asked.suite) : {};
   const typed = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== null)) as unknown as Asked;
   return { ...asked, system_prompt: null, ...settings, ...typed, agent, results };
 }

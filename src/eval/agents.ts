@@ -43,17 +43,34 @@ function newestCheckpoint(root: string, suite: string): Checkpoint | null {
   return null;
 }
 
-/** How a checkpoint was trained decides how it is to be asked: its prompt and its limits, unless others were typed. */
-export function settingsOf({ run_dir }: Checkpoint): Partial<EvalRequest> {
-  const config = readRun(run_dir).config as {
-    env?: { system_prompt?: "full" | "none"; max_turns?: number; examples?: number };
-    rollout?: { max_new_tokens?: number; temperature?: number };
+/**
+ * How a checkpoint was trained decides how it is to be asked: its prompt and its limits, unless others were typed. On
+ * another suite than its own neither levels nor examples mean the same, and the limit of errors and of length may be too
+ * tight for longer conversations: those are of its own suite alone.
+ */
+export function settingsOf({ run_dir }: Checkpoint, suite: string): Partial<EvalRequest> {
+  const { env, rollout } = readRun(run_dir).config as {
+    env?: {
+      suite?: string;
+      system_prompt?: "full" | "none";
+      max_turns?: number;
+      max_errors?: number;
+      examples?: number;
+      levels?: number[] | null;
+    };
+    rollout?: { max_new_tokens?: number; max_total_tokens?: number };
   };
+  const own = env?.suite === suite;
   return {
-    system_prompt: config.env?.system_prompt ?? null,
-    max_turns: config.env?.max_turns ?? null,
-    examples: config.env?.examples ?? null,
-    max_new_tokens: config.rollout?.max_new_tokens ?? null,
+    system_prompt: env?.system_prompt ?? null,
+    max_turns: env?.max_turns ?? null,
+    max_new_tokens: rollout?.max_new_tokens ?? null,
+    ...(own && {
+      levels: env.levels ?? null,
+      examples: env.examples ?? null,
+      max_errors: env.max_errors ?? null,
+      max_total_tokens: rollout?.max_total_tokens ?? null,
+    }),
   };
 }
 

@@ -1,6 +1,6 @@
-/** The options of `sinkflex eval` and its help. What the words may be, request.ts judges: then all problems come at once. */
+/** The options of `sinkflex eval`, read and written. What the words may be, request.ts judges: all problems at once. */
 import type { Command } from "commander";
-import { modelWord } from "../options.js";
+import { type EvalOptions, modelWord } from "../options.js";
 import { SUITES } from "./choices.js";
 import { isPriceFile } from "./prices.js";
 
@@ -44,6 +44,7 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .option("--split <name>", "train, test, base ...; what is held out unless given")
     .option("--tasks <n>", "only the first n tasks of the split")
     .option("--task <id...>", "only these tasks")
+    .option("--levels <n...>", "only tasks of these levels, where the suite has some; as trained for a checkpoint")
     .option("--trials <k>", "trials of each task; pass^1 to pass^k are reported")
     .option("--concurrency <n>", "trials that may wait at once")
     .option("--user <kind>", "scripted, llm or human: you play the customer")
@@ -69,3 +70,48 @@ export function evalGrammar(command: Command, absolute: (path: string) => string
     .option("-y, --yes", "answer yes to every question")
     .addHelpText("after", ABOUT);
 }
+
+const LEFT_OUT = new Set(["suite", "out", "resume", "yes", "retryErrors"]);
+
+/**
+ * What to type to measure the same again. Paths are named absolutely, so that the command means the same elsewhere.
+ * Options of presentation are left out.
+ */
+export function retyped(typed: Partial<EvalOptions>): string {
+  const words = OPTION_NAMES.flatMap((name) => {
+    const value = typed[name];
+    if (value === undefined || LEFT_OUT.has(name)) return [];
+    const option = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+    return value === true ? [option] : [option, ...(Array.isArray(value) ? value : [String(value)])];
+  });
+  return ["sinkflex", "eval", typed.suite ?? "", ...words].join(" ");
+}
+
+const OPTION_NAMES = [
+  "agent",
+  "checkpoint",
+  "model",
+  "endpoint",
+  "modelName",
+  "split",
+  "tasks",
+  "task",
+  "levels",
+  "trials",
+  "concurrency",
+  "user",
+  "userEndpoint",
+  "userModel",
+  "scoreMode",
+  "judgeEndpoint",
+  "judgeModel",
+  "temperature",
+  "strictArguments",
+  "maxNewTokens",
+  "maxTurns",
+  "examples",
+  "trialTimeout",
+  "budget",
+  "prices",
+  "seed",
+] as const satisfies readonly (keyof EvalOptions)[];

@@ -5,6 +5,7 @@
 import { nearest, type Problem, UserError } from "../errors.js";
 import type { EvalOptions } from "../options.js";
 import { AGENTS, SCORE_MODES, SUITES, USERS } from "./choices.js";
+import { retyped } from "./grammar.js";
 import { flatPrice, isPriceFile, type Prices } from "./prices.js";
 
 export type AgentRequest =
@@ -21,6 +22,7 @@ export interface EvalRequest {
   split: string | null;
   task_ids: string[] | null;
   tasks: number | null;
+  levels: number[] | null;
   trials: number;
   seed: number;
   agent: AgentRequest;
@@ -32,6 +34,9 @@ export interface EvalRequest {
   max_turns: number | null;
   /** Example conversations before each task. */
   examples: number | null;
+  /** Of a checkpoint, as it was trained; absent: as the worker chooses. */
+  max_errors?: number | null;
+  max_total_tokens?: number | null;
   trial_timeout_s: number | null;
   concurrency: number | null;
   budget: { tokens: number } | { money: number } | null;
@@ -41,7 +46,6 @@ export interface EvalRequest {
   results: string;
   retry_errors: boolean;
   strict_arguments: boolean;
-  /** What to type to measure the same again. */
   command: string;
 }
 
@@ -87,6 +91,7 @@ export function evalRequest(typed: Typed, listed: Prices | null = null): { asked
     split: typed.split ?? null,
     task_ids: typed.task ?? null,
     tasks: count("tasks", "--tasks"),
+    levels: levels(typed, refuse),
     trials: count("trials", "--trials") ?? 1,
     seed: count("seed", "--seed", 0) ?? 0,
     user: user(typed, refuse),
@@ -102,7 +107,7 @@ export function evalRequest(typed: Typed, listed: Prices | null = null): { asked
     prices: listed ?? prices(typed.prices, refuse),
     retry_errors: typed.retryErrors ?? false,
     strict_arguments: typed.strictArguments ?? false,
-    command: command(typed),
+    command: retyped(typed),
   };
   const agent = namedAgent(typed, refuse);
   if (asked.budget !== null && "money" in asked.budget && asked.prices === null && agent?.kind === "endpoint") {
@@ -113,6 +118,14 @@ export function evalRequest(typed: Typed, listed: Prices | null = null): { asked
 }
 
 type Refuse = (what: string, fix?: string) => null;
+
+function levels({ levels, task }: Typed, refuse: Refuse): number[] | null {
+  if (levels === undefined) return null;
+  if (task !== undefined) return refuse("--levels and --task were both given", "Name the tasks, or their levels.");
+  const wrong = levels.find((level) => !/^\d$/.test(level));
+  if (wrong === undefined) return levels.map(Number);
+  return refuse(`\`--levels ${wrong}\` is no level`, "Give whole numbers with blanks between them: --levels 0 1.");
+}
 
 function namedAgent(typed: Typed, refuse: Refuse): NamedAgent {
   const named = (["agent", "checkpoint", "model", "endpoint"] as const).filter((name) => typed[name] !== undefined);
@@ -205,44 +218,3 @@ function suggestion(value: string, allowed: readonly string[]): string {
   const meant = nearest(value, allowed);
   return meant === undefined ? "" : `Did you mean \`${meant}\`? `;
 }
-
-const LEFT_OUT = new Set(["suite", "out", "resume", "yes", "retryErrors"]);
-
-/** Paths are named absolutely, so that the command means the same elsewhere. Options of presentation are left out. */
-function command(typed: Typed): string {
-  const words = OPTION_NAMES.flatMap((name) => {
-    const value = typed[name];
-    if (value === undefined || LEFT_OUT.has(name)) return [];
-    const option = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
-    return value === true ? [option] : [option, ...(Array.isArray(value) ? value : [String(value)])];
-  });
-  return ["sinkflex", "eval", typed.suite ?? "", ...words].join(" ");
-}
-
-const OPTION_NAMES = [
-  "agent",
-  "checkpoint",
-  "model",
-  "endpoint",
-  "modelName",
-  "split",
-  "tasks",
-  "task",
-  "trials",
-  "concurrency",
-  "user",
-  "userEndpoint",
-  "userModel",
-  "scoreMode",
-  "judgeEndpoint",
-  "judgeModel",
-  "temperature",
-  "strictArguments",
-  "maxNewTokens",
-  "maxTurns",
-  "examples",
-  "trialTimeout",
-  "budget",
-  "prices",
-  "seed",
-] as const satisfies readonly (keyof EvalOptions)[];

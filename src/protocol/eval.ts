@@ -3,12 +3,15 @@ import { z } from "zod";
 
 const maybe = z.number().nullish();
 const text = z.string().nullish();
+/** Of the suite's tasks; absent: all of them. */
+const levels = z.array(z.int()).nullish();
 const counts = z.record(z.string(), z.number()).default({});
 
 export const reportSchema = z.looseObject({
   type: z.literal("eval"),
   suite: z.string(),
   split: z.string(),
+  levels,
   agent: z.string(),
   agent_kind: text,
   user: z.string(),
@@ -50,6 +53,7 @@ export const reportSchema = z.looseObject({
 export const evalPlanShape = {
   suite: z.string(),
   split: z.string(),
+  levels,
   agent: z.string(),
   agent_kind: z.string(),
   user: z.string(),

@@ -60,6 +60,7 @@ def report(identity: Mapping[str, Any], plan: Mapping[str, Any], trials: Sequenc
     return {
         "type": "eval",
         **{name: identity[name] for name in ("suite", "split")},
+        "levels": plan.get("levels"),
         "agent": identity["agent"]["label"],
         "agent_kind": identity["agent"]["kind"],
         "user": identity["user"]["kind"],

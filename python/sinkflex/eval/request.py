@@ -93,6 +93,7 @@ class Request:
     score_mode: ScoreMode | None
     task_ids: tuple[str, ...] | None
     tasks: int | None
+    levels: tuple[int, ...] | None
     trials: int
     seed: int
     temperature: float
@@ -158,6 +159,7 @@ def parse(raw: Mapping[str, Any]) -> Request:
         score_mode=raw.get("score_mode"),
         task_ids=None if raw.get("task_ids") is None else tuple(str(i) for i in raw["task_ids"]),
         tasks=raw.get("tasks"),
+        levels=None if raw.get("levels") is None else tuple(sorted(set(raw["levels"]))),
         trials=raw.get("trials") or 1,
         seed=raw.get("seed") or 0,
         budget=Budget(budget.get("tokens"), budget.get("money")),
@@ -216,6 +218,7 @@ def identity(request: Request, facts: Mapping[str, Any]) -> dict[str, Any]:
         "max_errors": request.max_errors,
         "system_prompt": request.system_prompt,
         **({"examples": request.examples} if request.examples else {}),
+        **({"levels": list(request.levels)} if request.levels is not None else {}),
         **({"strict_arguments": True} if request.strict_arguments else {}),
         **facts,
     }

@@ -29,9 +29,9 @@ DEAF = (
 
 def load_domain(request: Request) -> tuple[Any, Request]:
     """The suite's domain, and the request with its split chosen: what is held out, unless one was named. Refusal for an
-    unknown suite or a package that is absent."""
+    unknown suite, a level that it does not have, or a package that is absent."""
     try:
-        domain = envs.domain(request.suite, natural=_natural(request.agent))
+        domain = envs.domain(request.suite, levels=request.levels, natural=_natural(request.agent))
     except UnknownSuite as error:
         raise refuse("SF-EVAL-SUITE", str(error), "Name one of these suites.", 2) from error
     except MissingExtra as error:
@@ -39,6 +39,10 @@ def load_domain(request: Request) -> tuple[Any, Request]:
     except InfraFault as error:
         fix = error.fix or "run `sinkflex doctor --fix`"
         raise refuse("SF-EVAL-DATA", error.what, f"{fix[0].upper()}{fix[1:]}.", 3) from error
+    except ValueError as error:
+        if request.levels is None:
+            raise
+        raise refuse("SF-EVAL-LEVELS", str(error), "Name others with --levels, or leave it out.", 2) from error
     splits = domain.splits()
     if request.split == "":
         request = replace(request, split=next(name for name in ("test", "report", *splits) if name in splits))
@@ -71,9 +75,11 @@ def _natural(agent: AgentSpec) -> bool:
 
 
 def choose_tasks(domain: Any, request: Request) -> tuple[str, ...]:
-    """The tasks to play, in the suite's order. Refusal for ids that the split does not have."""
+    """The tasks to play, in the suite's order. Refusal for ids that the split does not have. Tasks that were named are
+    of any level: the levels that a checkpoint was trained on do not forbid others."""
     known = tuple(domain.task_ids(request.split))
     if request.task_ids is not None:
+        known = tuple(envs.domain(request.suite).task_ids(request.split))
         unknown = [task for task in request.task_ids if task not in known]
         if unknown:
             example = ", ".join(known[:5])
@@ -123,6 +129,7 @@ def what_is_known(domain: Any, request: Request, ids: Sequence[str]) -> dict[str
         "tasks": len(ids),
         "trials": request.trials,
         "total": len(ids) * request.trials,
+        "levels": None if request.levels is None or request.task_ids is not None else list(request.levels),
         "noop_mean": len(noop) / len(ids) if ids else None,
         "noop_ids": list(noop),
         "known_odd": {task: odd[task] for task in ids if task in odd},

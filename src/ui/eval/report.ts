@@ -2,6 +2,7 @@
 import type { Comparison, Report } from "../../protocol/eval.js";
 import { join } from "../blocks.js";
 import { compact, fixed, labelRows, type Paint, painter, plural, printable, wrapText } from "../format.js";
+import { levelsOf } from "./view.js";
 
 interface Look {
   width: number;
@@ -26,7 +27,7 @@ function headline(report: Report, paint: Paint): string {
     report.mean === null || report.mean === undefined ? "nothing scored" : `pass^1 ${fixed(report.pass_hat["1"], 3)}`;
   const interval = range(report.ci_low, report.ci_high);
   const part = report.complete ? "" : "  incomplete";
-  return `${paint("bold", printable(`${report.suite} ${report.split}, ${report.agent}: ${mean}`))}${interval}${paint("yellow", part)}`;
+  return `${paint("bold", printable(`${report.suite} ${report.split}${levelsOf(report)}, ${report.agent}: ${mean}`))}${interval}${paint("yellow", part)}`;
 }
 
 function range(low: number | null | undefined, high: number | null | undefined): string {

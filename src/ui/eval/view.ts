@@ -20,6 +20,9 @@ const USERS: Record<string, string> = {
   human: "human: scores are not those of a simulated user",
 };
 
+export const levelsOf = ({ levels }: { levels?: number[] | null | undefined }): string =>
+  levels ? `, ${levels.length > 1 ? "levels" : "level"} ${levels.join(", ")}` : "";
+
 /** What is about to be measured, and what is known about it before anybody plays. */
 function planRows(plan: Plan): [label: string, text: string][] {
   const before = plan.done_before > 0 ? `, ${plan.done_before} played before` : "";
@@ -28,7 +31,7 @@ function planRows(plan: Plan): [label: string, text: string][] {
   const rows: [string, string][] = [
     [
       "eval",
-      `${plan.suite}, split ${plan.split}: ${plural(plan.tasks, "task")}, ${plural(plan.trials, "trial")} each${before}`,
+      `${plan.suite}, split ${plan.split}${levelsOf(plan)}: ${plural(plan.tasks, "task")}, ${plural(plan.trials, "trial")} each${before}`,
     ],
     ["agent", plan.agent_kind === "scripted" ? `${plan.agent} (scripted)` : plan.agent],
     ["user", USERS[plan.user] ?? plan.user],

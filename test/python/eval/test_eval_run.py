@@ -38,12 +38,27 @@ def test_a_report_says_how_it_was_measured(tmp_path: Path) -> None:
     assert transcript[0]["role"] in ("assistant", "user") and any("tool_calls" in m for m in transcript)
 
 
+def test_levels_choose_tasks_and_are_part_of_what_a_score_means(tmp_path: Path) -> None:
+    _, events = run(raw(tmp_path, levels=[1, 0], trials=1))
+    assert {trial.task_id.split("-")[1] for trial in read_trials(tmp_path)[1].values()} == {"L0", "L1"}
+    assert report_of(events)["levels"] == events[0]["levels"] == [0, 1]
+    with pytest.raises(Refusal, match="levels"):
+        run(raw(tmp_path, levels=[1], trials=1))
+
+
+def test_a_named_task_may_be_of_a_level_that_a_checkpoint_was_not_trained_on(tmp_path: Path) -> None:
+    _, events = run(raw(tmp_path, levels=[0, 1], tasks=None, task_ids=["tune-L4-00004"]))
+    assert report_of(events)["tasks"] == 1 and report_of(events)["levels"] is None
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"suite": "mini-shp"}, "did you mean 'mini-shop'"),
         ({"split": "base"}, "mini-shop has no split 'base'.*train"),
         ({"task_ids": ["nobody"]}, "has no task 'nobody'"),
+        ({"levels": [0, 7]}, "mini-shop has the levels 0 to 4"),
+        ({"suite": "tau2-retail", "split": "test", "levels": [0]}, "tau2-retail has no levels"),
         ({"agent": {"kind": "scripted", "name": "hero"}}, "hero"),
         ({"user": {"kind": "alien"}}, "no user 'alien'"),
         ({"trials": 0}, "--trials is 0"),

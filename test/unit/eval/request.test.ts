@@ -1,5 +1,9 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { UserError } from "../../../src/errors.js";
+import { type Checkpoint, settingsOf } from "../../../src/eval/agents.js";
 import { evalRequest } from "../../../src/eval/request.js";
 
 const problems = (typed: object): string[] => {
@@ -45,6 +49,34 @@ describe("the request of an evaluation", () => {
     const agent = (checkpoint: string) => evalRequest({ suite: "mini-shop", checkpoint }).agent;
     expect(agent("latest")).toEqual({ kind: "checkpoint", name: "latest", step: null });
     expect(agent("demo-20260101-120000@40")).toEqual({ kind: "checkpoint", name: "demo-20260101-120000", step: 40 });
+  });
+
+  it("levels are numbers, and say no more where tasks are named", () => {
+    const { asked } = evalRequest({ suite: "mini-shop", agent: "expert", levels: ["1", "0"] });
+    expect(asked.levels).toEqual([1, 0]);
+    expect(asked.command).toBe("sinkflex eval mini-shop --agent expert --levels 1 0");
+    expect(problems({ agent: "expert", levels: ["0,1"] })).toEqual(["`--levels 0,1` is no level"]);
+    expect(problems({ agent: "expert", levels: ["0"], task: ["a"] })).toEqual(["--levels and --task were both given"]);
+  });
+
+  it("a checkpoint is asked as it was trained, and on another suite by that suite's own measure", () => {
+    const dir = mkdtempSync(join(tmpdir(), "sinkflex-run-"));
+    const env = {
+      suite: "mini-shop",
+      system_prompt: "full",
+      max_turns: 10,
+      max_errors: 3,
+      examples: 2,
+      levels: [0, 1],
+    };
+    const config = { env, rollout: { max_new_tokens: 48, max_total_tokens: 3072 } };
+    writeFileSync(join(dir, "run.json"), JSON.stringify({ v: 1, run: "demo", config }));
+    const checkpoint: Checkpoint = { kind: "checkpoint", run: "demo", run_dir: dir, checkpoint: "", step: 0 };
+    const anywhere = { system_prompt: "full", max_turns: 10, max_new_tokens: 48 };
+    const own = { levels: [0, 1], examples: 2, max_errors: 3, max_total_tokens: 3072 };
+    expect(settingsOf(checkpoint, "mini-shop")).toEqual({ ...anywhere, ...own });
+    expect(settingsOf(checkpoint, "tool-calls")).toEqual(anywhere);
+    rmSync(dir, { recursive: true });
   });
 
   it("a server's address loses its last slash, and money needs prices", () => {

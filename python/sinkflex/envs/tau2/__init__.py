@@ -21,6 +21,6 @@ DOMAINS = {
 def load(suite: str, levels: Sequence[int] | None = None, natural: bool = True) -> Any:
     """The domain of `suite`. Raises MissingExtra where the package is absent, ValueError for levels."""
     if levels is not None:
-        raise ValueError(f"{suite} has no levels; leave env.levels out")
+        raise ValueError(f"{suite} has no levels")
     room, name = DOMAINS[suite]
     return getattr(importlib.import_module(f".{room}.domain", __package__), name)()
