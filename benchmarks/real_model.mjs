@@ -3,6 +3,7 @@
 //   npm run build && node benchmarks/real_model.mjs                   all of it: about half a day on two cores
 //   node benchmarks/real_model.mjs --seeds 1 --only tool_calls        a part; earlier figures of the record are kept
 //   node benchmarks/real_model.mjs --seeds 2 --threads 1              with a number of threads, for several side by side
+//   node benchmarks/real_model.mjs --only mini_shop --seeds 2 --run FOLDER   a run that was stopped and resumed by hand
 //   node benchmarks/real_model.mjs --render                           only rewrite the tables from the record
 //
 // Record: docs/benchmarks/real_model.json. Tables and transcripts: docs/real-model.md, between its markers. Every run is
@@ -10,7 +11,7 @@
 // the recipe, all on the expert's calls; its score is the evaluation before the one training step that follows it.
 
 import { readdirSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
 import {
   command,
@@ -44,6 +45,7 @@ const { values: options } = parseArgs({
     seeds: { type: "string", multiple: true, default: ["1", "2", "3"] },
     only: { type: "string", multiple: true, default: [] },
     threads: { type: "string" },
+    run: { type: "string" },
     render: { type: "boolean", default: false },
   },
 });
@@ -165,12 +167,20 @@ const bare = (text) =>
     .replaceAll(/\s+/g, " ")
     .trim();
 
+/** The folder of a run that is to be recorded as it is. */
+function completed(dir, config, seed) {
+  const [{ config: had }, { status }] = ["run.json", "summary.json"].map((name) => readJson(join(dir, name)));
+  const name = basename(config, ".yaml");
+  if (status === "completed" && had.name === name && had.seed === Number(seed)) return dir;
+  throw new Error(`${dir} is ${status}, ${had.name}, seed ${had.seed}; wanted: completed, ${name}, seed ${seed}`);
+}
+
 function train(kind, seed) {
   const { config, suite, at, warm, sampled, overrides } = TRAINED[kind];
   const threads = options.threads ? ["--set", `threads=${options.threads}`] : [];
   const args = ["train", config, "--set", `seed=${seed}`, ...threads, ...overrides];
   const what = `${kind}, seed ${seed}`;
-  const dir = sinkflex(what, args, ["--yes"]);
+  const dir = options.run ? completed(options.run, config, seed) : sinkflex(what, args, ["--yes"]);
   if (at === undefined) return { ...measured(dir, args), shown: conversations(dir) };
   const evaluation = (at, ...more) =>
     evaluate(
