@@ -5,8 +5,8 @@
 import { nearest, type Problem, UserError } from "../errors.js";
 import type { EvalOptions } from "../options.js";
 import { AGENTS, SCORE_MODES, SUITES, USERS } from "./choices.js";
-import { retyped } from "./grammar.js";
 import { flatPrice, isPriceFile, type Prices } from "./prices.js";
+import { retyped } from "./retyped.js";
 
 export type AgentRequest =
   | { kind: "scripted"; name: string }
