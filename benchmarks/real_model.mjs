@@ -58,6 +58,11 @@ const ALONE = ["--set", "warm_start=null", "--set", "train.steps=60", "--set", "
 
 /** As many updates as the recipe's two parts together, all of them on the expert's calls. */
 const SUPERVISED = ["--set", "warm_start.sft.demonstrations.0.steps=58", "--set", "train.steps=1"];
+const SUPERVISED_SHOP = [
+  "warm_start.sft.demonstrations.0.steps=34",
+  "train.steps=1",
+  "rollout.tasks_per_step=1", // the step after the score that counts
+].flatMap((set) => ["--set", set]);
 
 /** A run of the record with `earlier` is one of an earlier recipe or suite, as that says: what it learned still tells.
  *
@@ -75,6 +80,7 @@ const TRAINED = {
     overrides: SUPERVISED,
   },
   mini_shop: { config: MINI_SHOP, suite: "mini-shop", overrides: [] },
+  mini_shop_supervised: { config: MINI_SHOP, suite: "mini-shop", overrides: SUPERVISED_SHOP },
 };
 
 const TOOL_CALLS_EVAL = ["eval", "tool-calls", ...MODEL, "--examples"];
@@ -281,6 +287,9 @@ function miniShop(data) {
     ["untrained, two examples", mini_shop_examples],
   ]) {
     if (e) line(name, "-", e, e.turns_mean, "-");
+  }
+  for (const [seed, { evals, wall_s }] of Object.entries(data.training.mini_shop_supervised ?? {})) {
+    line("supervised alone, as many updates", seed, evals[0], evals[0].turns_per_episode, `${f2(wall_s / 60)} min`);
   }
   for (const [seed, { evals }] of runs) line("after the warm start", seed, evals[0], evals[0].turns_per_episode, "-");
   for (const [seed, { evals, wall_s }] of runs) {
