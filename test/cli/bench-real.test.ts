@@ -2,19 +2,13 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { BenchFolder, flat, lastLine } from "../fixtures/bench-folder.js";
+import { real } from "../fixtures/sinkflex.js";
 
 let bench: BenchFolder;
 beforeEach(() => {
   bench = new BenchFolder();
 });
 afterEach(() => bench.clear());
-
-/** The environment with the real worker in it. */
-function real(): NodeJS.ProcessEnv {
-  const python = process.env.SINKFLEX_PYTHON;
-  if (!python) throw new Error("SINKFLEX_PYTHON is not set: run the tests by `npm test`, which sets it");
-  return { SINKFLEX_PYTHON: python };
-}
 
 it("the real worker measures two cells; the table, the record and the event stream agree", async () => {
   const args = "--device cpu --seq 512 --impl eager flash --heads 4/2 --head-dim 32 --window 128 --repeat 1";

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { flat, lastLine } from "../fixtures/bench-folder.js";
-import { Folder } from "../fixtures/sinkflex.js";
+import { Folder, real } from "../fixtures/sinkflex.js";
 
 /** `sinkflex eval` with the real worker: scripted agents need neither a model nor a network. */
 
@@ -11,12 +11,6 @@ beforeEach(() => {
   folder = new Folder();
 });
 afterEach(() => folder.clear());
-
-function real(): NodeJS.ProcessEnv {
-  const python = process.env.SINKFLEX_PYTHON;
-  if (!python) throw new Error("SINKFLEX_PYTHON is not set: run the tests by `npm test`, which sets it");
-  return { SINKFLEX_PYTHON: python };
-}
 
 const evaluate = (args: string) => folder.run(["eval", ...args.split(" ").filter(Boolean)], {}, real());
 

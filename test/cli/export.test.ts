@@ -4,17 +4,11 @@ import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { flat, lastLine } from "../fixtures/bench-folder.js";
-import { Folder } from "../fixtures/sinkflex.js";
+import { Folder, real } from "../fixtures/sinkflex.js";
 
 /** A LoRA run of one step on a small random Llama, and what `sinkflex export` and `eval --checkpoint` do with it. */
 
 const from = (path: string) => fileURLToPath(new URL(`../../${path}`, import.meta.url));
-
-function real(): { SINKFLEX_PYTHON: string } {
-  const python = process.env.SINKFLEX_PYTHON;
-  if (!python) throw new Error("SINKFLEX_PYTHON is not set: run the tests by `npm test`, which sets it");
-  return { SINKFLEX_PYTHON: python };
-}
 
 const CONFIG = `
 name: demo

@@ -132,7 +132,7 @@ describe("sinkflex train", () => {
     expect(stderr).toContain("is a file, not a directory");
   });
 
-  it("100 000 events: none is lost and the memory of the command line is flat", async () => {
+  it("B109 100 000 events: none is lost and the memory of the command line is flat", async () => {
     folder.config({ steps: 1 });
     const most = async (flood: number) => {
       const running = folder.start(["train", "c.yaml", "-q"], { flood });

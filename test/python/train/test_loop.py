@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from sinkflex.control import Control
+from sinkflex.events import Events
 from sinkflex.refusal import Refusal
 from sinkflex.train import checkpoint
 from sinkflex.train import loop as loop_module
+from sinkflex.train.loop import train
 from train_samples import LEARN, launch, launch_and_stop, make_run, stable
 
 # Whole runs: the fast subset has the parts they are made of.
@@ -82,6 +87,39 @@ def test_same_config_and_seed_give_the_same_events(
     assert_equal_weights(weights(tmp_path / "again", 4), weights(folder, 4))
     _, other = launch(make_run(tmp_path / "other", {"seed": 6}, start=learned))
     assert stable(other) != stable(records)
+
+
+class Footprint(list[dict[str, Any]]):
+    """A list for `Events.to_list` that keeps, of each step with an update, what the process holds after it (Linux)."""
+
+    def append(self, record: dict[str, Any]) -> None:
+        if record["type"] != "step" or record["metrics"]["skipped"]:
+            return
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        megabytes, threads = int(fields["VmRSS"].split()[0]) / 1024, int(fields["Threads"])
+        used = {"megabytes": megabytes, "threads": threads, "descriptors": len(os.listdir("/proc/self/fd"))}
+        super().append({"step": record["step"]} | used)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_B109_memory_descriptors_and_threads_stay_as_they_are(learned: Path, tmp_path: Path) -> None:
+    changes = {
+        "train.steps": 300,
+        "rollout.tasks_per_step": 1,
+        "rollout.group_size": 2,
+        "warm_start": None,
+        "eval": None,
+    }
+    held = Footprint()
+    run = make_run(tmp_path, changes | {"checkpoint": {"every": 50, "keep": 1}}, start=learned)
+    assert train(run, Events.to_list(held), Control(None)) == 0
+    early, late = [r for r in held if r["step"] <= 50], [r for r in held if r["step"] > 50]
+    assert len(early) > 20 and len(late) > 100, "the other steps had no update"
+    steps, megabytes = (torch.tensor([float(r[key]) for r in late]) for key in ("step", "megabytes"))
+    slope = torch.cov(torch.stack([steps, megabytes]))[0, 1] / steps.var()
+    assert slope < 0.2, f"{slope:.3f} MB a step"
+    for key in ("threads", "descriptors"):
+        assert max(r[key] for r in late) <= max(r[key] for r in early), key
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
